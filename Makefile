@@ -1,0 +1,77 @@
+# Everything runs in .venv/py311 (jax 0.10.2, torch) or .venv/py312 (jax 0.12.0.1),
+# which requirements/make_env.sh keeps in step with requirements/*.lock.
+
+PY311 := .venv/py311/bin/python
+PY312 := .venv/py312/bin/python
+
+# One file a worker: the kernel interpreters keep state after a failure.
+PYTEST := -m pytest -n 2 --dist loadfile
+ADAPTER_TESTS := $(wildcard integrations/*/tests)
+
+# make_env.sh reads these two, when given on the command line.
+export PYTHON311 PYTHON312
+# The CPU, and no look for an accelerator.
+export JAX_PLATFORMS := cpu
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: env-py311 env-py312 ## create or update both environments
+
+.PHONY: env-py311
+env-py311:
+	@requirements/make_env.sh py311 3.11
+
+.PHONY: env-py312
+env-py312:
+	@requirements/make_env.sh py312 3.12
+
+.PHONY: demo
+demo: env-py312 ## a small model in Flax, with and without tokumx
+	$(PY312) e2e_tests/flax/demo.py
+
+.PHONY: test
+test: lint test-py312 test-py311 ## lint, and all tests on both Pythons
+
+.PHONY: test-core
+test-core: env-py312 ## the quick tests of core, on Python 3.12
+	$(PY312) $(PYTEST) core/tests -m "not slow"
+
+.PHONY: test-py311
+test-py311: env-py311 ## core and adapters on Python 3.11, the oldest jax
+	$(PY311) $(PYTEST) core/tests $(ADAPTER_TESTS)
+
+.PHONY: test-py312
+test-py312: env-py312 ## core, adapters and quick end-to-end tests on Python 3.12
+	$(PY312) $(PYTEST) core/tests $(ADAPTER_TESTS)
+	$(PY312) $(PYTEST) e2e_tests -m "not slow"
+
+.PHONY: lint
+lint: env-py312 ## ruff, pyright and the import rules
+	$(PY312) -m ruff check .
+	$(PY312) -m ruff format --check .
+	$(PY312) -m pyright
+	.venv/py312/bin/lint-imports --no-logo
+
+.PHONY: format
+format: env-py312 ## fix what ruff can, and format
+	$(PY312) -m ruff check --fix .
+	$(PY312) -m ruff format .
+
+.PHONY: bench-attention
+bench-attention: env-py311 env-py312 ## attention against its peers; ARGS=... is passed on
+	TORCH_PYTHON=$(CURDIR)/$(PY311) $(PY312) -m tokumx.bench.attention $(ARGS)
+
+.PHONY: clean
+clean: ## remove caches and build outputs, not the environments
+	rm -rf .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf core/dist integrations/*/dist
+	find core integrations e2e_tests requirements -name __pycache__ -type d -exec rm -rf {} +
+
+.PHONY: clean-env
+clean-env: ## remove both environments
+	rm -rf .venv

@@ -1,0 +1,169 @@
+"""Runs a decided call: one jitted function for each decision."""
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from jax.ad_checkpoint import checkpoint_name
+
+from tokumx.contract import CallSpec, Config, Configs, Implementation, OpSpec
+from tokumx.contract.call_spec import OptionValue
+from tokumx.dispatch.decision import Decision, remember
+from tokumx.dispatch.partition import Axes, like_primal, localized, partitionable
+from tokumx.dispatch.select import Preference, decide
+from tokumx.pallas_lib.varying import vary_over, varying_axes
+
+NAME_PREFIX = "tokumx_"
+BACKWARD_SUFFIX = "_backward"
+
+
+def call_op(
+    op: OpSpec,
+    arrays: Mapping[str, Any],
+    options: Mapping[str, OptionValue],
+    *,
+    implementation: Preference = None,
+    config: Config | Configs | None = None,
+) -> dict[str, jax.Array]:
+    """Decides for the call and runs it.
+
+    Args:
+      arrays: by name; entries that are None are absent.
+      options: static, JSON values.
+      implementation, config: see `decide`.
+
+    Returns:
+      The op's outputs by name.
+    """
+    arrays = {name: x for name, x in arrays.items() if x is not None}
+    call = CallSpec.of(op.name, arrays, options)
+    decision = decide(op, call, implementation, config)
+    return program(op, decision)(_align_varying(arrays))
+
+
+@functools.lru_cache(maxsize=4096)
+def program(op: OpSpec, decision: Decision) -> Any:
+    """The jitted function of a decision, from arrays to outputs by name.
+
+    Its name holds the decision's digest, so that a jaxpr, an HLO dump or a
+    profile says which decision it came from.
+    """
+    remember(decision)
+    chosen = op.implementation(decision.implementation)
+    call, configs = decision.call, decision.configs
+    name = f"{NAME_PREFIX}{op.name}_{decision.digest}"
+    if chosen.backward is None:
+        return _named(name, _forward(op, chosen, call, configs.forward))
+    backward = _named(
+        name + BACKWARD_SUFFIX, _backward(op, chosen, call, configs.backward)
+    )
+    return _named(
+        name, _with_vjp(op, _forward(op, chosen, call, configs.forward), backward)
+    )
+
+
+def _named(name: str, fn: Any) -> Any:
+    fn.__name__ = fn.__qualname__ = name
+    return jax.jit(fn)
+
+
+def _forward(op: OpSpec, chosen: Implementation, call: CallSpec, config: Any) -> Any:
+    names = tuple(call)
+
+    def flat(*values: jax.Array) -> tuple[jax.Array, ...]:
+        outputs = chosen.forward(dict(zip(names, values, strict=True)), call, config)
+        return tuple(outputs[n] for n in op.outputs)
+
+    axes = Axes(
+        inputs=tuple(op.axes[n] for n in names),
+        outputs=tuple(op.axes[n] for n in op.outputs),
+        sharded=op.sharded_axes,
+        repeated=(False,) * len(names),
+    )
+    runner = (localized if chosen.local else partitionable)(flat, axes)
+
+    def forward(arrays: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+        results = runner(*(arrays[n] for n in names))
+        return dict(zip(op.outputs, results, strict=True))
+
+    return forward
+
+
+def _backward(op: OpSpec, chosen: Implementation, call: CallSpec, config: Any) -> Any:
+    names = tuple(call)
+    wanted = tuple(n for n in names if n in op.differentiable)
+    operands = names + op.outputs + op.outputs
+
+    def flat(*values: jax.Array) -> tuple[jax.Array, ...]:
+        arrays = dict(zip(names, values[: len(names)], strict=True))
+        rest = values[len(names) :]
+        outputs = dict(zip(op.outputs, rest[: len(op.outputs)], strict=True))
+        cotangents = dict(zip(op.outputs, rest[len(op.outputs) :], strict=True))
+        assert chosen.backward is not None
+        gradients = chosen.backward(arrays, outputs, cotangents, call, config)
+        return tuple(gradients[n].astype(arrays[n].dtype) for n in wanted)
+
+    axes = Axes(
+        inputs=tuple(op.axes[n] for n in operands),
+        outputs=tuple(op.axes[n] for n in wanted),
+        sharded=op.sharded_axes,
+        repeated=tuple(n in wanted for n in operands),
+    )
+    runner = (localized if chosen.local else partitionable)(flat, axes)
+
+    def backward(
+        arrays: Mapping[str, jax.Array],
+        outputs: Mapping[str, jax.Array],
+        cotangents: Mapping[str, jax.Array],
+    ) -> dict[str, jax.Array]:
+        sources = (
+            *(arrays[n] for n in names),
+            *(outputs[n] for n in op.outputs),
+            *(cotangents[n] for n in op.outputs),
+        )
+        return dict(zip(wanted, runner(*sources), strict=True))
+
+    return backward
+
+
+def _with_vjp(op: OpSpec, forward: Any, backward: Any) -> Any:
+    def primal(arrays: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+        return forward(arrays)
+
+    def fwd(arrays: Mapping[str, jax.Array]) -> Any:
+        outputs = checkpoint_name(forward(arrays), f"{NAME_PREFIX}{op.name}")
+        return outputs, (arrays, outputs)
+
+    def bwd(residuals: Any, cotangents: Any) -> Any:
+        arrays, outputs = residuals
+        gradients = backward(arrays, outputs, cotangents)
+        return (
+            {
+                n: like_primal(gradients[n], x) if n in gradients else _no_gradient(x)
+                for n, x in arrays.items()
+            },
+        )
+
+    differentiable = jax.custom_vjp(primal)
+    differentiable.defvjp(fwd, bwd)
+
+    def run(arrays: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+        return differentiable(dict(arrays))
+
+    return run
+
+
+def _no_gradient(x: jax.Array) -> Any:
+    return np.zeros(x.shape, jax.dtypes.float0)
+
+
+def _align_varying(arrays: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+    """Inside shard_map, makes all operands vary over the same mesh axes.
+
+    jax then sums gradients of the replicated ones, and loop carries made
+    from one operand fit those made from another.
+    """
+    union = frozenset().union(*map(varying_axes, arrays.values()))
+    return {n: vary_over(x, union) for n, x in arrays.items()}

@@ -1,0 +1,1 @@
+"""One folder an op. Folders never import each other."""

@@ -1,0 +1,154 @@
+"""The arithmetic on one tile of logits, shared by the blocked implementations."""
+
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from tokumx.contract import CallSpec
+from tokumx.ops.attention.tiles import Index, Masking
+from tokumx.pallas_lib.online_softmax import SoftmaxState, finite_or_zero
+
+DotDtype = Literal["float32", "input"]
+
+
+class BlockStep:
+    """The arithmetic on one block; [hb, R, bk] tiles throughout."""
+
+    def __init__(
+        self, call: CallSpec, dot_dtype: DotDtype, masking: Masking, dtype: Any
+    ):
+        self.masking = masking
+        self.accumulate = jnp.promote_types(dtype, jnp.float32)
+        self.dot_dtype = self.accumulate if dot_dtype == "float32" else dtype
+        self.scale = call.option("scale")
+        self.cap = call.option("logits_soft_cap")
+
+        # Scaling the queries instead of the logits keeps `logit - max` exact in
+        # both passes; in a narrow dtype it would round the queries once more.
+        self.scales_queries = self.dot_dtype == self.accumulate
+        # What turns the products of the backward into gradients.
+        self.query_factor = self.scale
+        self.key_factor = 1.0 if self.scales_queries else self.scale
+
+    def load(self, x: jax.Array) -> jax.Array:
+        return x.astype(self.dot_dtype)
+
+    def load_query(self, x: jax.Array) -> jax.Array:
+        x = x.astype(self.dot_dtype)
+        return x * self.scale if self.scales_queries else x
+
+    def dot_t(self, a: jax.Array, b: jax.Array) -> jax.Array:
+        """[hb, R, X] x [hb, bk, X] -> [hb, R, bk]."""
+        return self._dot(a, b, ((2,), (2,)))
+
+    def dot(self, a: jax.Array, b: jax.Array) -> jax.Array:
+        """[hb, R, bk] x [hb, bk, X] -> [hb, R, X]."""
+        return self._dot(a, b, ((2,), (1,)))
+
+    def t_dot(self, a: jax.Array, b: jax.Array) -> jax.Array:
+        """[hb, R, bk] x [hb, R, X] -> [hb, bk, X]."""
+        return self._dot(a, b, ((1,), (1,)))
+
+    def _dot(self, a: jax.Array, b: jax.Array, contract: Any) -> jax.Array:
+        return lax.dot_general(
+            a.astype(self.dot_dtype),
+            b.astype(self.dot_dtype),
+            (contract, ((0,), (0,))),
+            preferred_element_type=self.accumulate,
+        )
+
+    def _raw_logits(
+        self,
+        q: jax.Array,
+        k: jax.Array,
+        cell: Index,
+        i: Index,
+        j: Index,
+    ) -> jax.Array:
+        logits = self.dot_t(q, k)
+        if not self.scales_queries:
+            logits = logits * self.scale
+        if self.masking.bias is not None:
+            bias = self.masking.logits_block(self.masking.bias, cell, i, j)
+            logits = self._on_grid(logits, lambda x: x + bias.astype(x.dtype))
+        return logits if self.cap is None else self.cap * jnp.tanh(logits / self.cap)
+
+    def logits(
+        self,
+        q: jax.Array,
+        k: jax.Array,
+        cell: Index,
+        i: Index,
+        j: Index,
+        masked: bool,
+    ) -> jax.Array:
+        logits = self._raw_logits(q, k, cell, i, j)
+        return self._mask(logits, -jnp.inf, cell, i, j) if masked else logits
+
+    def weights(
+        self,
+        q: jax.Array,
+        k: jax.Array,
+        row_max: jax.Array,
+        cell: Index,
+        i: Index,
+        j: Index,
+        masked: bool,
+    ) -> tuple[jax.Array, jax.Array | None]:
+        """exp(logit - row_max), and the slope of the soft cap."""
+        logits = self._raw_logits(q, k, cell, i, j)
+        slope = None if self.cap is None else 1 - (logits / self.cap) ** 2
+        weights = jnp.exp(logits - row_max[..., None])
+        return (self._mask(weights, 0, cell, i, j) if masked else weights), slope
+
+    def update(
+        self,
+        state: SoftmaxState,
+        logits: jax.Array,
+        v: jax.Array,
+        cell: Index,
+        i: Index,
+        j: Index,
+    ) -> SoftmaxState:
+        m = jnp.maximum(state.m, logits.max(-1))
+        shift = finite_or_zero(m)
+        weights = jnp.exp(logits - shift[..., None])
+        alpha = jnp.exp(state.m - shift)
+        total = state.l * alpha + weights.sum(-1)
+        if self.masking.dropout is not None:
+            weights = self._drop(weights, cell, i, j)
+        out = state.o * alpha[..., None] + self.dot(weights, v)
+        return SoftmaxState(m, total, out)
+
+    def dropped(
+        self,
+        dp: jax.Array,
+        weights: jax.Array,
+        cell: Index,
+        i: Index,
+        j: Index,
+    ) -> tuple[jax.Array, jax.Array]:
+        """Applies the forward's dropout to the cotangent and to the weights."""
+        if self.masking.dropout is None:
+            return dp, weights
+        return self._drop(dp, cell, i, j), self._drop(weights, cell, i, j)
+
+    def _drop(self, x: jax.Array, cell: Index, i: Index, j: Index) -> jax.Array:
+        assert self.masking.dropout is not None
+        kept = self.masking.kept(cell, i, j)
+        scale = 1 / (1 - self.masking.dropout.rate)
+        return self._on_grid(x, lambda y: jnp.where(kept, y * scale, 0))
+
+    def _mask(
+        self, x: jax.Array, value: float, cell: Index, i: Index, j: Index
+    ) -> jax.Array:
+        visible = self.masking.visible(cell, i, j)
+        return self._on_grid(x, lambda y: jnp.where(visible, y, value))
+
+    def _on_grid(self, x: jax.Array, fn: Any) -> jax.Array:
+        """Applies fn to the tile seen as [hb, G, bq, bk]."""
+        grid = self.masking.grid
+        shaped = x.reshape(grid.block_heads, grid.group, grid.block_q, grid.block_kv)
+        return fn(shaped).reshape(x.shape)

@@ -1,0 +1,1 @@
+"""Small pieces that kernels of several ops share."""
