@@ -13,9 +13,11 @@ import jax
 
 from tokumx.contract import Direction
 from tokumx.dispatch import Decision, recall
-from tokumx.dispatch.run import BACKWARD_SUFFIX, NAME_PREFIX
+from tokumx.dispatch.run import BACKWARD_SUFFIX, NAME_PREFIX, residual_name
 
 _NAME = re.compile(rf"{NAME_PREFIX}.*_([0-9a-f]{{12}})({BACKWARD_SUFFIX})?$")
+
+_Found = tuple[Decision, Direction, int]
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ def trace_calls(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Trace
     return _merge(_walk(jaxpr.jaxpr, 1))
 
 
-def _merge(found: Iterator[tuple[Decision, Direction, int]]) -> list[TracedCall]:
+def _merge(found: Iterator[_Found]) -> list[TracedCall]:
     directions: dict[str, set[Direction]] = {}
     counts: dict[str, int] = {}
     decisions: dict[str, Decision] = {}
@@ -71,18 +73,38 @@ def _merge(found: Iterator[tuple[Decision, Direction, int]]) -> list[TracedCall]
     ]
 
 
-def _walk(jaxpr: Any, times: int) -> Iterator[tuple[Decision, Direction, int]]:
+def _walk(jaxpr: Any, times: int) -> Iterator[_Found]:
     for equation in jaxpr.eqns:
+        is_scan = equation.primitive.name == "scan"
+        inner_times = times * int(equation.params["length"]) if is_scan else times
+        bodies = [s for value in equation.params.values() for s in _jaxprs(value)]
+        inner = [found for body in bodies for found in _walk(body, inner_times)]
         match = _NAME.fullmatch(str(equation.params.get("name", "")))
         decision = recall(match[1]) if match else None
-        if match is not None and decision is not None:
-            yield decision, "backward" if match[2] else "forward", times
-        inner = times * int(equation.params.get("length", 1) or 1)
-        if equation.primitive.name != "scan":
-            inner = times
-        for value in equation.params.values():
-            for sub in _jaxprs(value):
-                yield from _walk(sub, inner)
+        if match is not None and decision is not None and not inner:
+            # Differentiation leaves calls of the same name: one without the
+            # mark of a forward pass is a transpose, one without a body had its
+            # results saved by a remat policy.
+            if match[2] or not any(_is_forward(body, decision) for body in bodies):
+                direction = "backward"
+            else:
+                direction = "forward"
+            if any(body.eqns for body in bodies):
+                yield decision, direction, times
+        yield from inner
+
+
+def _is_forward(jaxpr: Any, decision: Decision) -> bool:
+    mark = residual_name(decision.call.op)
+    return any(
+        (e.primitive.name == "name" and e.params["name"] == mark)
+        or any(
+            _is_forward(body, decision)
+            for value in e.params.values()
+            for body in _jaxprs(value)
+        )
+        for e in jaxpr.eqns
+    )
 
 
 def _jaxprs(value: Any) -> Iterator[Any]:

@@ -160,7 +160,7 @@ class CallSpec:
         return {
             "op": self.op,
             "arrays": {n: [list(s.shape), s.dtype] for n, s in self.arrays},
-            "options": dict(self.options),
+            "options": {n: _lists(v) for n, v in self.options},
         }
 
     @classmethod
@@ -176,6 +176,10 @@ class CallSpec:
         arrays = ", ".join(f"{n}={s}" for n, s in self.arrays)
         options = "".join(f", {n}={v}" for n, v in self.options if v is not None)
         return f"{self.op}({arrays}{options})"
+
+
+def _lists(value: Any) -> Any:
+    return [_lists(v) for v in value] if isinstance(value, tuple) else value
 
 
 def _tuples(value: Any) -> Any:

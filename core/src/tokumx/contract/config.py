@@ -35,3 +35,9 @@ class Configs:
 
     def get(self, direction: Direction) -> Config | None:
         return self.forward if direction == "forward" else self.backward
+
+    def resolved(self, direction: Direction) -> Config:
+        """The config of a direction that is known to have been looked up."""
+        config = self.get(direction)
+        assert config is not None, f"{direction} config was not looked up"
+        return config

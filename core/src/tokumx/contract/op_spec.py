@@ -4,6 +4,8 @@ import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import jax
+
 from tokumx.contract.call_spec import CallSpec
 from tokumx.contract.device import DeviceSpec
 from tokumx.contract.implementation import Implementation
@@ -26,19 +28,24 @@ class OpSpec:
       sharded_axes: axes that devices may split, each a batch of independent
         problems, mapped to the axis letters that are split together with it
         (query heads follow key heads).
+      graded_outputs: the outputs that callers see; the others only serve the
+        backward, and have no gradient.
       differentiable: names of the arrays that have gradients.
       implementations: every implementation. The last one is the reference,
         which accepts every valid call.
       rank: the order of expected speed for a call, without measurements.
+      make_arrays: representative operands for a call and a seed.
     """
 
     name: str
     axes: Mapping[str, str]
     outputs: tuple[str, ...]
+    graded_outputs: tuple[str, ...]
     sharded_axes: Mapping[str, str]
     differentiable: tuple[str, ...]
     implementations: tuple[Implementation, ...]
     rank: Callable[[CallSpec, DeviceSpec], Ranking]
+    make_arrays: Callable[[CallSpec, int], Mapping[str, jax.Array]]
     _by_name: dict[str, Implementation] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

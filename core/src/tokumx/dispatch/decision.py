@@ -29,11 +29,10 @@ class Decision:
     reason: str
     rejected: tuple[tuple[str, str], ...]
 
-    @functools.cached_property
+    @property
     def digest(self) -> str:
-        """Names what runs: the call, the implementation and the configs."""
-        text = f"{self.call.key}|{self.implementation}|{self.configs}"
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+        """Names what runs, however it came to be chosen."""
+        return digest_of(self.call, self.implementation, self.configs)
 
     def source(self, direction: Direction) -> str:
         return dict(self.sources)[direction]
@@ -49,6 +48,13 @@ class Decision:
             lines.append(f"  {direction:<15} {config}  ({self.source(direction)})")
         lines += [f"  not {name:<11} {reason}" for name, reason in self.rejected]
         return "\n".join(lines)
+
+
+@functools.lru_cache(maxsize=4096)
+def digest_of(call: CallSpec, implementation: str, configs: Configs) -> str:
+    """Twelve hex digits for a call, an implementation and its configs."""
+    text = f"{call.key}|{implementation}|{configs}"
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 _decisions: dict[str, Decision] = {}

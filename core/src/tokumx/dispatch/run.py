@@ -10,7 +10,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 from tokumx.contract import CallSpec, Config, Configs, Implementation, OpSpec
 from tokumx.contract.call_spec import OptionValue
-from tokumx.dispatch.decision import Decision, remember
+from tokumx.dispatch.decision import digest_of, remember
 from tokumx.dispatch.partition import Axes, like_primal, localized, partitionable
 from tokumx.dispatch.select import Preference, decide
 from tokumx.pallas_lib.varying import vary_over, varying_axes
@@ -40,27 +40,28 @@ def call_op(
     arrays = {name: x for name, x in arrays.items() if x is not None}
     call = CallSpec.of(op.name, arrays, options)
     decision = decide(op, call, implementation, config)
-    return program(op, decision)(_align_varying(arrays))
+    remember(decision)
+    run = program(op, call, decision.implementation, decision.configs)
+    return run(_align_varying(arrays))
 
 
 @functools.lru_cache(maxsize=4096)
-def program(op: OpSpec, decision: Decision) -> Any:
+def program(op: OpSpec, call: CallSpec, implementation: str, configs: Configs) -> Any:
     """The jitted function of a decision, from arrays to outputs by name.
 
     Its name holds the decision's digest, so that a jaxpr, an HLO dump or a
     profile says which decision it came from.
     """
-    remember(decision)
-    chosen = op.implementation(decision.implementation)
-    call, configs = decision.call, decision.configs
-    name = f"{NAME_PREFIX}{op.name}_{decision.digest}"
-    if chosen.backward is None:
-        return _named(name, _forward(op, chosen, call, configs.forward))
-    backward = _named(
-        name + BACKWARD_SUFFIX, _backward(op, chosen, call, configs.backward)
+    chosen = op.implementation(implementation)
+    name = f"{NAME_PREFIX}{op.name}_{digest_of(call, implementation, configs)}"
+    forward = _with_names(
+        op, forward_function(op, chosen, call, configs.resolved("forward"))
     )
+    if chosen.backward is None:
+        return _named(name, forward)
+    backward = backward_function(op, chosen, call, configs.resolved("backward"))
     return _named(
-        name, _with_vjp(op, _forward(op, chosen, call, configs.forward), backward)
+        name, _with_vjp(op, forward, _named(name + BACKWARD_SUFFIX, backward))
     )
 
 
@@ -69,7 +70,10 @@ def _named(name: str, fn: Any) -> Any:
     return jax.jit(fn)
 
 
-def _forward(op: OpSpec, chosen: Implementation, call: CallSpec, config: Any) -> Any:
+def forward_function(
+    op: OpSpec, chosen: Implementation, call: CallSpec, config: Config
+) -> Any:
+    """(arrays) -> outputs, both by name; not jitted."""
     names = tuple(call)
 
     def flat(*values: jax.Array) -> tuple[jax.Array, ...]:
@@ -91,7 +95,15 @@ def _forward(op: OpSpec, chosen: Implementation, call: CallSpec, config: Any) ->
     return forward
 
 
-def _backward(op: OpSpec, chosen: Implementation, call: CallSpec, config: Any) -> Any:
+def backward_function(
+    op: OpSpec, chosen: Implementation, call: CallSpec, config: Config
+) -> Any:
+    """(arrays, outputs, cotangents) -> gradients, all by name; not jitted.
+
+    The implementation must have a backward of its own.
+    """
+    own_backward = chosen.backward
+    assert own_backward is not None, f"{chosen.name} has no backward"
     names = tuple(call)
     wanted = tuple(n for n in names if n in op.differentiable)
     operands = names + op.outputs + op.outputs
@@ -101,8 +113,7 @@ def _backward(op: OpSpec, chosen: Implementation, call: CallSpec, config: Any) -
         rest = values[len(names) :]
         outputs = dict(zip(op.outputs, rest[: len(op.outputs)], strict=True))
         cotangents = dict(zip(op.outputs, rest[len(op.outputs) :], strict=True))
-        assert chosen.backward is not None
-        gradients = chosen.backward(arrays, outputs, cotangents, call, config)
+        gradients = own_backward(arrays, outputs, cotangents, call, config)
         return tuple(gradients[n].astype(arrays[n].dtype) for n in wanted)
 
     axes = Axes(
@@ -128,12 +139,26 @@ def _backward(op: OpSpec, chosen: Implementation, call: CallSpec, config: Any) -
     return backward
 
 
+def _with_names(op: OpSpec, forward: Any) -> Any:
+    """Names the outputs for jax.checkpoint policies; also marks a forward pass
+    in a jaxpr, where a transposed one bears the same name."""
+
+    def named(arrays: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+        return checkpoint_name(forward(arrays), residual_name(op.name))
+
+    return named
+
+
+def residual_name(op: str) -> str:
+    return f"{NAME_PREFIX}{op}"
+
+
 def _with_vjp(op: OpSpec, forward: Any, backward: Any) -> Any:
     def primal(arrays: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
         return forward(arrays)
 
     def fwd(arrays: Mapping[str, jax.Array]) -> Any:
-        outputs = checkpoint_name(forward(arrays), f"{NAME_PREFIX}{op.name}")
+        outputs = forward(arrays)
         return outputs, (arrays, outputs)
 
     def bwd(residuals: Any, cotangents: Any) -> Any:

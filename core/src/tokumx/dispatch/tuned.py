@@ -258,6 +258,10 @@ def _read_cache(path: str, mtime_ns: int, size: int) -> TunedTable:
         with contextlib.closing(
             sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=_CACHE_TIMEOUT_S)
         ) as db:
+            if not db.execute(
+                "SELECT 1 FROM sqlite_master WHERE name = ?", (CACHE_TABLE,)
+            ).fetchall():  # a writer is about to create it
+                return _empty_cache
             rows = db.execute(f"SELECT payload FROM {CACHE_TABLE}").fetchall()
         records = [TunedRecord.model_validate_json(payload) for (payload,) in rows]
     except sqlite3.OperationalError as error:

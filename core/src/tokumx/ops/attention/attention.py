@@ -20,6 +20,7 @@ from tokumx.contract import (
 from tokumx.dispatch import Preference, call_op
 from tokumx.ops.attention import reference, xla_blocked, xla_decode
 from tokumx.ops.attention.arguments import Checked
+from tokumx.ops.attention.inputs import make_arrays
 
 ArrayLike = Any
 
@@ -183,8 +184,8 @@ ATTENTION = OpSpec(
         "row_max": "b t n",
         "row_sum": "b t n",
     },
-    # row_max and row_sum are for the backward only and have no gradient.
     outputs=("out", "lse", "row_max", "row_sum"),
+    graded_outputs=("out", "lse"),
     sharded_axes={"b": "b", "k": "kn"},
     differentiable=("query", "key", "value", "bias", "sinks"),
     implementations=(
@@ -193,4 +194,5 @@ ATTENTION = OpSpec(
         Implementation.of_module("xla", reference),
     ),
     rank=_rank,
+    make_arrays=make_arrays,
 )

@@ -25,19 +25,14 @@ class BlockStep:
         self.scale = call.option("scale")
         self.cap = call.option("logits_soft_cap")
 
-        # Scaling the queries instead of the logits keeps `logit - max` exact in
-        # both passes; in a narrow dtype it would round the queries once more.
-        self.scales_queries = self.dot_dtype == self.accumulate
-        # What turns the products of the backward into gradients.
-        self.query_factor = self.scale
-        self.key_factor = 1.0 if self.scales_queries else self.scale
+        # Logits and their maximum are kept in units of 1 / unit. Where nothing is
+        # added to the product, scaling only `product - max` keeps a difference
+        # of large numbers exact, and the same in both passes.
+        is_plain = masking.bias is None and self.cap is None and self.scale > 0
+        self.unit = self.scale if is_plain else 1.0
 
     def load(self, x: jax.Array) -> jax.Array:
         return x.astype(self.dot_dtype)
-
-    def load_query(self, x: jax.Array) -> jax.Array:
-        x = x.astype(self.dot_dtype)
-        return x * self.scale if self.scales_queries else x
 
     def dot_t(self, a: jax.Array, b: jax.Array) -> jax.Array:
         """[hb, R, X] x [hb, bk, X] -> [hb, R, bk]."""
@@ -68,8 +63,9 @@ class BlockStep:
         j: Index,
     ) -> jax.Array:
         logits = self.dot_t(q, k)
-        if not self.scales_queries:
-            logits = logits * self.scale
+        if self.unit == self.scale:
+            return logits
+        logits = logits * self.scale
         if self.masking.bias is not None:
             bias = self.masking.logits_block(self.masking.bias, cell, i, j)
             logits = self._on_grid(logits, lambda x: x + bias.astype(x.dtype))
@@ -97,10 +93,10 @@ class BlockStep:
         j: Index,
         masked: bool,
     ) -> tuple[jax.Array, jax.Array | None]:
-        """exp(logit - row_max), and the slope of the soft cap."""
+        """exp of logit - row_max, and the slope of the soft cap."""
         logits = self._raw_logits(q, k, cell, i, j)
         slope = None if self.cap is None else 1 - (logits / self.cap) ** 2
-        weights = jnp.exp(logits - row_max[..., None])
+        weights = jnp.exp((logits - row_max[..., None]) * self.unit)
         return (self._mask(weights, 0, cell, i, j) if masked else weights), slope
 
     def update(
@@ -114,8 +110,8 @@ class BlockStep:
     ) -> SoftmaxState:
         m = jnp.maximum(state.m, logits.max(-1))
         shift = finite_or_zero(m)
-        weights = jnp.exp(logits - shift[..., None])
-        alpha = jnp.exp(state.m - shift)
+        weights = jnp.exp((logits - shift[..., None]) * self.unit)
+        alpha = jnp.exp((state.m - shift) * self.unit)
         total = state.l * alpha + weights.sum(-1)
         if self.masking.dropout is not None:
             weights = self._drop(weights, cell, i, j)

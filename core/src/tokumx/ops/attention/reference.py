@@ -72,7 +72,7 @@ def forward(arrays: Arrays, call: CallSpec, config: Config) -> Outputs:
     if visible is not None:
         logits = jnp.where(visible, logits, -jnp.inf)
 
-    row_max = lax.stop_gradient(logits.max(-1, keepdims=True))
+    row_max = lax.stop_gradient(logits.max(-1, keepdims=True, initial=-jnp.inf))
     sinks = arrays["sinks"][:, :, None, None] if "sinks" in arrays else None
     if sinks is not None:
         row_max = jnp.maximum(row_max, lax.stop_gradient(sinks))

@@ -142,7 +142,7 @@ def forward(arrays: Arrays, call: CallSpec, config: Config) -> Outputs:
         k, v, q = _at(keys, cell), _at(values, cell), _at(query, cell)
 
         def one_block(i: jax.Array) -> tuple[jax.Array, ...]:
-            q_i = step.load_query(_at(q, i))
+            q_i = step.load(_at(q, i))
             order, unmasked, visited = visits.of(cell, i)
 
             def visit(n: jax.Array, state: SoftmaxState, masked: bool) -> SoftmaxState:
@@ -159,8 +159,8 @@ def forward(arrays: Arrays, call: CallSpec, config: Config) -> Outputs:
                     unmasked, visited, functools.partial(visit, masked=True), state
                 )
             if sinks is not None:
-                state = add_sink(state, _at(sinks, cell))
-            return normalised(state).astype(query.dtype), *row_outputs(state)
+                state = add_sink(state, _at(sinks, cell), step.unit)
+            return normalised(state).astype(query.dtype), *row_outputs(state, step.unit)
 
         return lax.map(one_block, jnp.arange(grid.num_q))
 
@@ -198,7 +198,7 @@ def backward(
             def visit(n: jax.Array, carry: Any, masked: bool) -> Any:
                 dq, d_bias, dk, dv = carry
                 i = order[n]
-                q_i, g_i = step.load_query(_at(q, i)), step.load(_at(g, i))
+                q_i, g_i = step.load(_at(q, i)), step.load(_at(g, i))
                 weights, slope = step.weights(q_i, k_j, _at(m, i), cell, i, j, masked)
                 dp, dropped = step.dropped(step.dot_t(g_i, v_j), weights, cell, i, j)
                 dv = dv + step.t_dot(dropped, g_i)
@@ -232,15 +232,15 @@ def backward(
     d_bias = _zero_bias(masking, step.accumulate, keys)
     d_bias, (dq, dk, dv) = lax.scan(one_cell, d_bias, jnp.arange(grid.cells))
     gradients = {
-        "query": join_rows(dq, grid) * step.query_factor,
-        "key": join_keys(dk, grid) * step.key_factor,
+        "query": join_rows(dq, grid) * step.scale,
+        "key": join_keys(dk, grid) * step.scale,
         "value": join_keys(dv, grid),
     }
     if "bias" in arrays:
         t, s = arrays["bias"].shape[2:]
         gradients["bias"] = d_bias[:, :, :t, :s]
     if "sinks" in arrays:
-        gradients["sinks"] = _sink_gradient(arrays["sinks"], rows)
+        gradients["sinks"] = _sink_gradient(arrays["sinks"], rows, step.unit)
     return gradients
 
 
@@ -280,9 +280,12 @@ def sink_rows(arrays: Arrays, grid: Grid) -> jax.Array | None:
     return jnp.repeat(sinks, grid.block_q, axis=2)
 
 
-def _sink_gradient(sinks: jax.Array, rows: dict[str, jax.Array]) -> jax.Array:
+def _sink_gradient(
+    sinks: jax.Array, rows: dict[str, jax.Array], unit: float
+) -> jax.Array:
     """The sink's weight takes from every row what its value, 0, does not give."""
-    gradient = -(jnp.exp(sinks[:, None] - rows["m"]) * rows["delta"]).sum(1)  # [B, N]
+    weights = jnp.exp(sinks[:, None] - rows["m"] * unit)  # [B, T, N]
+    gradient = -(weights * rows["delta"]).sum(1)
     return gradient if sinks.shape[0] > 1 else gradient.sum(0, keepdims=True)
 
 

@@ -91,7 +91,7 @@ def forward(arrays: Arrays, call: CallSpec, config: Config) -> Outputs:
     sinks = xla_blocked.sink_rows(arrays, grid)
 
     def one_row(b: jax.Array) -> tuple[jax.Array, ...]:
-        q = step.load_query(rows[b, 0])
+        q = step.load(rows[b, 0])
         order, _, visited = visits.of(b, 0)
 
         def visit(n: jax.Array, state: SoftmaxState) -> SoftmaxState:
@@ -104,8 +104,8 @@ def forward(arrays: Arrays, call: CallSpec, config: Config) -> Outputs:
         state = initial_state(q.shape[:2], values.shape[3], step.accumulate, keys)
         state = lax.fori_loop(0, visited, visit, state)
         if sinks is not None:
-            state = add_sink(state, sinks[b])
-        return normalised(state).astype(keys.dtype), *row_outputs(state)
+            state = add_sink(state, sinks[b], step.unit)
+        return normalised(state).astype(keys.dtype), *row_outputs(state, step.unit)
 
     results = lax.map(one_row, jnp.arange(grid.batch))
     joined = (join_rows(x[:, None], grid) for x in results)

@@ -1,0 +1,5 @@
+"""The `tokumx` command."""
+
+from tokumx.cli.app import main
+
+__all__ = ["main"]
