@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from tokumx.cli.explain import explain
+from tokumx.cli.support import support
 
 app = typer.Typer(
     help="Curated, fast kernels for training and serving models.",
@@ -14,6 +15,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # it would read `f32[2,8]` as markup
 )
 app.command()(explain)
+app.command()(support)
 
 
 def _version(wanted: bool) -> None:

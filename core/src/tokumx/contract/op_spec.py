@@ -35,6 +35,7 @@ class OpSpec:
         which accepts every valid call.
       rank: the order of expected speed for a call, without measurements.
       make_arrays: representative operands for a call and a seed.
+      examples: typical calls in a dtype, to ask what runs where.
     """
 
     name: str
@@ -46,6 +47,7 @@ class OpSpec:
     implementations: tuple[Implementation, ...]
     rank: Callable[[CallSpec, DeviceSpec], Ranking]
     make_arrays: Callable[[CallSpec, int], Mapping[str, jax.Array]]
+    examples: Callable[[str], Sequence[CallSpec]] = lambda _: ()
     _by_name: dict[str, Implementation] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

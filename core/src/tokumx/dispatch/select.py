@@ -38,8 +38,9 @@ def decide(
       UnsupportedError: no named implementation can run the call here.
     """
     device = current_device()
+    layers = tuned.tables()
     if implementation is None:
-        candidates, reasons = _ranked(op, call, device)
+        candidates, reasons = _ranked(op, call, device, layers)
     else:
         names = [implementation] if isinstance(implementation, str) else implementation
         candidates = [op.implementation(name) for name in names]
@@ -54,18 +55,25 @@ def decide(
         why_not = candidate.unsupported(call, device)
         if why_not is None:
             rejected += _not_taken(op, call, device, candidate, rejected, reasons)
-            return _resolve(
-                op, call, device, candidate, config, reasons[candidate.name], rejected
+            configs, sources = _resolve(op, call, device, candidate, config, layers)
+            return Decision(
+                call,
+                device,
+                candidate.name,
+                configs,
+                sources,
+                reasons[candidate.name],
+                tuple(rejected),
             )
         rejected.append((candidate.name, why_not))
     raise UnsupportedError(_refusal(op, call, device, rejected))
 
 
 def _ranked(
-    op: OpSpec, call: CallSpec, device: DeviceSpec
+    op: OpSpec, call: CallSpec, device: DeviceSpec, layers: Sequence[tuned.TunedTable]
 ) -> tuple[list[Implementation], dict[str, str]]:
     ranking = list(op.rank(call, device))
-    measured = tuned.fastest_measured(call, device)
+    measured = tuned.fastest_measured(layers, call, device)
     reasons = dict(ranking)
     for name, time_us in measured:
         reasons[name] = f"measured {time_us:.1f} us forward"
@@ -104,31 +112,22 @@ def _resolve(
     device: DeviceSpec,
     implementation: Implementation,
     config: Config | Configs | None,
-    reason: str,
-    rejected: list[tuple[str, str]],
-) -> Decision:
+    layers: Sequence[tuned.TunedTable],
+) -> tuple[Configs, tuple[tuple[Direction, str], ...]]:
+    """Both configs, and where each came from."""
     given = config if isinstance(config, Configs) else Configs(config, config)
     chosen: dict[Direction, Config] = {}
     sources: list[tuple[Direction, str]] = []
     for direction in DIRECTIONS:
         asked = given.get(direction)
         if asked is None:
-            found, source = _look_up(call, device, implementation, direction)
+            asked, source = _look_up(call, device, implementation, direction, layers)
         else:
-            found, source = asked, "given by the caller"
-            _check_config_type(op, implementation, found)
-        chosen[direction] = found
+            source = "given by the caller"
+            _check_config_type(op, implementation, asked)
+        chosen[direction] = asked
         sources.append((direction, source))
-    configs = Configs(**chosen)
-    return Decision(
-        call,
-        device,
-        implementation.name,
-        configs,
-        tuple(sources),
-        reason,
-        tuple(rejected),
-    )
+    return Configs(**chosen), tuple(sources)
 
 
 def _look_up(
@@ -136,8 +135,9 @@ def _look_up(
     device: DeviceSpec,
     implementation: Implementation,
     direction: Direction,
+    layers: Sequence[tuned.TunedTable],
 ) -> tuple[Config, str]:
-    found, note = tuned.find(call, device, implementation.name, direction)
+    found, note = tuned.find(layers, call, device, implementation.name, direction)
     if found is None:
         config = implementation.heuristic_config(call, device, direction)
         return config, f"heuristic{note}"

@@ -104,8 +104,13 @@ def read_tuned_file(path: str | os.PathLike[str]) -> list[TunedRecord]:
 
 def cache_path() -> Path:
     """The user's cache file; its folder can be set by TOKUMX_CACHE_DIR."""
-    folder = os.environ.get("TOKUMX_CACHE_DIR") or platformdirs.user_cache_dir("tokumx")
-    return Path(folder) / "tuned.sqlite3"
+    folder = os.environ.get("TOKUMX_CACHE_DIR")
+    return (Path(folder) if folder else _default_folder()) / "tuned.sqlite3"
+
+
+@functools.cache
+def _default_folder() -> Path:
+    return Path(platformdirs.user_cache_dir("tokumx"))
 
 
 def bucket_key(call: CallSpec) -> str:
@@ -157,11 +162,15 @@ class Found:
 
 
 def find(
-    call: CallSpec, device: DeviceSpec, implementation: str, direction: Direction
+    layers: Sequence[TunedTable],
+    call: CallSpec,
+    device: DeviceSpec,
+    implementation: str,
+    direction: Direction,
 ) -> tuple[Found | None, str]:
     """The record to use, and a note on a stale one that was passed over."""
     note = ""
-    for table in tables():
+    for table in layers:
         records, exact = table.matches(call, device.kind)
         for r in records:
             if (r.implementation, r.direction) != (implementation, direction):
@@ -174,9 +183,11 @@ def find(
     return None, note
 
 
-def fastest_measured(call: CallSpec, device: DeviceSpec) -> list[tuple[str, float]]:
+def fastest_measured(
+    layers: Sequence[TunedTable], call: CallSpec, device: DeviceSpec
+) -> list[tuple[str, float]]:
     """Implementations with measured forward times, fastest first."""
-    for table in tables():
+    for table in layers:
         records, _ = table.matches(call, device.kind)
         times = [
             (r.implementation, r.time_us)

@@ -20,7 +20,7 @@ from tokumx.contract import (
 from tokumx.dispatch import Preference, call_op
 from tokumx.ops.attention import reference, xla_blocked, xla_decode
 from tokumx.ops.attention.arguments import Checked
-from tokumx.ops.attention.inputs import make_arrays
+from tokumx.ops.attention.inputs import examples, make_arrays
 
 ArrayLike = Any
 
@@ -195,4 +195,5 @@ ATTENTION = OpSpec(
     ),
     rank=_rank,
     make_arrays=make_arrays,
+    examples=examples,
 )

@@ -7,6 +7,29 @@ import numpy as np
 from tokumx.contract import ArraySpec, CallSpec
 
 _SEGMENTS = 4
+_PLAIN = {
+    "scale": 0.125,
+    "is_causal": True,
+    "window": (None, None),
+    "logits_soft_cap": None,
+    "dropout_rate": 0.0,
+}
+
+
+def examples(dtype: str) -> list[CallSpec]:
+    """A prefill and a decode step of grouped attention."""
+    return [
+        CallSpec.of(
+            "dot_product_attention",
+            {
+                "query": jax.ShapeDtypeStruct((1, length, 32, 64), dtype),
+                "key": jax.ShapeDtypeStruct((1, 4096, 8, 64), dtype),
+                "value": jax.ShapeDtypeStruct((1, 4096, 8, 64), dtype),
+            },
+            _PLAIN,
+        )
+        for length in (4096, 1)
+    ]
 
 
 def make_arrays(call: CallSpec, seed: int) -> dict[str, jax.Array]:
