@@ -5,6 +5,7 @@ from tokumx.contract import ArraySpec, CallSpec, Configs, DeviceSpec, use_device
 from tokumx.debug import debug_checks
 from tokumx.errors import TuningFileWarning, UnsupportedError
 from tokumx.ops.attention import dot_product_attention
+from tokumx.ops.ragged_paged_attention import ragged_paged_attention
 from tokumx.tuning import TuneSettings, TuningResult, autotune
 
 __all__ = [
@@ -21,5 +22,6 @@ __all__ = [
     "debug_checks",
     "dot_product_attention",
     "explain",
+    "ragged_paged_attention",
     "use_device",
 ]

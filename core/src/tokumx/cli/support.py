@@ -74,8 +74,8 @@ def _row(
         for dtype in _DTYPES
         if any(_runs(op, implementation, dtype, d) for d in _DEVICES.values())
     ]
-    if not op.differentiable:
-        gradient = "-"
+    if implementation.forward_only:
+        gradient = "none"
     else:
         gradient = "own" if implementation.backward else "by jax"
     cells = []

@@ -2,7 +2,7 @@
 
 from tokumx.contract.call_spec import ArraySpec, CallSpec
 from tokumx.contract.config import DIRECTIONS, Config, Configs, Direction, NoConfig
-from tokumx.contract.device import DeviceSpec, current_device, use_device
+from tokumx.contract.device import DeviceSpec, cpu_flags, current_device, use_device
 from tokumx.contract.implementation import Arrays, Implementation, Outputs
 from tokumx.contract.op_spec import OpSpec, Ranking
 
@@ -20,6 +20,7 @@ __all__ = [
     "OpSpec",
     "Outputs",
     "Ranking",
+    "cpu_flags",
     "current_device",
     "use_device",
 ]

@@ -47,6 +47,17 @@ def _cpu_kind() -> str:
     return f"{name} {cores} cores"
 
 
+@functools.cache
+def cpu_flags() -> frozenset[str]:
+    """Instruction sets of this machine's processor, as Linux names them."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return frozenset()
+    flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", text, re.MULTILINE)
+    return frozenset(flags.group(1).split()) if flags else frozenset()
+
+
 _override: contextvars.ContextVar[DeviceSpec | None] = contextvars.ContextVar(
     "tokumx_device", default=None
 )

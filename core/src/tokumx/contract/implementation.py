@@ -35,6 +35,7 @@ class Implementation:
         `forward`.
       local: loops over batch or heads, so XLA cannot split it over devices
         by itself; the dispatcher runs it on each device's own part.
+      forward_only: `backward` only says that there is none.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Implementation:
     forward: Forward
     backward: Backward | None
     local: bool
+    forward_only: bool = False
 
     @classmethod
     def of_module(cls, name: str, module: types.ModuleType) -> "Implementation":
@@ -58,4 +60,5 @@ class Implementation:
             forward=module.forward,
             backward=getattr(module, "backward", None),
             local=module.LOCAL,
+            forward_only=getattr(module, "FORWARD_ONLY", False),
         )

@@ -34,13 +34,13 @@ _TABLE: dict[tuple[str, str, Direction], Budget] = {
         1.5, 1.0, "f32 inside, one rounding at the end"
     ),
     ("dot_product_attention", "bfloat16", "backward"): Budget(
-        2.0, 1.0, "delta comes from the rounded output, where plain rounds weights"
+        1.5, 1.0, "f32 inside, one rounding at the end"
     ),
     ("dot_product_attention", "float16", "forward"): Budget(
         1.5, 1.0, "f32 inside, one rounding at the end"
     ),
     ("dot_product_attention", "float16", "backward"): Budget(
-        2.0, 1.0, "delta comes from the rounded output, where plain rounds weights"
+        1.5, 1.0, "f32 inside, one rounding at the end"
     ),
 }
 

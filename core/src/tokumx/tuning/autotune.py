@@ -99,7 +99,9 @@ def _jobs(calls: list[TracedCall], settings: TuneSettings) -> Iterator[_Job]:
             if implementation.unsupported(spec, device) is not None:
                 continue
             for direction in DIRECTIONS:
-                has_own = direction == "forward" or implementation.backward
+                has_own = direction == "forward" or (
+                    implementation.backward and not implementation.forward_only
+                )
                 if direction in call.directions and has_own:
                     yield op, call, implementation, direction
 

@@ -57,7 +57,7 @@ def test_blocked_products_in_the_input_dtype_keep_the_budget(distribution, dtype
         *operands(distribution, dtype),
         is_causal=True,
         implementation="xla_blocked",
-        config=BLOCKED_NARROW,
+        config=tokumx.Configs(BLOCKED_NARROW, BLOCKED.backward),
     ).raise_if_wrong()
 
 
@@ -70,7 +70,7 @@ def test_decode_is_as_right_as_plain_on_every_distribution(distribution, dtype):
         is_causal=True,
         query_offset=100,
         implementation="xla_decode",
-        config=xla_decode.Config(block_kv=65),
+        config=xla_decode.Config(block_kv=64),
         return_residual=True,
     ).raise_if_wrong()
 

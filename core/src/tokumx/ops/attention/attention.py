@@ -18,7 +18,12 @@ from tokumx.contract import (
     Ranking,
 )
 from tokumx.dispatch import Preference, call_op
-from tokumx.ops.attention import reference, xla_blocked, xla_decode
+from tokumx.ops.attention import (
+    masks,
+    reference,
+    xla_blocked,
+    xla_decode,
+)
 from tokumx.ops.attention.arguments import Checked
 from tokumx.ops.attention.inputs import examples, make_arrays
 
@@ -107,8 +112,8 @@ def dot_product_attention(
       UnsupportedError: a named implementation cannot run this call here.
 
     Memory: `xla` holds [B, N, T, S] f32; the others hold nothing of that
-    size. For the backward, query, key, value, out and three f32 a row and
-    head are kept, named "tokumx_dot_product_attention" for jax.checkpoint policies.
+    size. For the backward, query, key, value, out in f32 and three f32 a row
+    and head are kept, named "tokumx_dot_product_attention" for jax.checkpoint policies.
     Gradients: query, key, value, bias, sinks; first order.
     Source: Vaswani et al. 2017, arXiv:1706.03762; grouped heads: Ainslie et
     al. 2023, arXiv:2305.13245; sinks: Xiao et al. 2023, arXiv:2309.17453.
@@ -144,8 +149,12 @@ def dot_product_attention(
     return (out, lse) if return_residual else out
 
 
+_SMALL = 256 * 256  # T * S
+_SMALL_UNMASKED = 512 * 512
+
+
 def _rank(call: CallSpec, device: DeviceSpec) -> Ranking:
-    """Expected order of speed; measured on CPUs, see README.md."""
+    """Expected order of speed; measured on a CPU, see README.md."""
     blocked = ("xla_blocked", "blocks stay in cache and masked ones are skipped")
     plain = ("xla", "one product over all keys")
     decode = ("xla_decode", "few queries: one pass over the cache as it lies")
@@ -154,7 +163,8 @@ def _rank(call: CallSpec, device: DeviceSpec) -> Ranking:
     t, s = call["query"].size(1), call["key"].size(1)
     if t <= xla_decode.MAX_QUERIES and s >= 1024:
         return [decode, plain, blocked]
-    if device.platform == "cpu" and t * s <= 256 * 256:
+    small = _SMALL if masks.has_any_mask(call, call) else _SMALL_UNMASKED
+    if device.platform == "cpu" and t * s <= small:
         return [plain, blocked]
     return [blocked, plain]
 
@@ -181,10 +191,11 @@ ATTENTION = OpSpec(
         "dropout_heads": "b n",
         "out": "b t n d",
         "lse": "b t n",
+        "out_wide": "b t n d",
         "row_max": "b t n",
         "row_sum": "b t n",
     },
-    outputs=("out", "lse", "row_max", "row_sum"),
+    outputs=("out", "lse", "out_wide", "row_max", "row_sum"),
     graded_outputs=("out", "lse"),
     sharded_axes={"b": "b", "k": "kn"},
     differentiable=("query", "key", "value", "bias", "sinks"),

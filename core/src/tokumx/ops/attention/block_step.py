@@ -13,6 +13,13 @@ from tokumx.pallas_lib.online_softmax import SoftmaxState, finite_or_zero
 DotDtype = Literal["float32", "input"]
 
 
+def logits_unit(call: CallSpec, *, has_bias: bool) -> float:
+    """What a tile's logits and row maxima are multiplied with to become logits."""
+    scale = call.option("scale")
+    is_plain = not has_bias and call.option("logits_soft_cap") is None and scale > 0
+    return scale if is_plain else 1.0
+
+
 class BlockStep:
     """The arithmetic on one block; [hb, R, bk] tiles throughout."""
 
@@ -28,8 +35,7 @@ class BlockStep:
         # Logits and their maximum are kept in units of 1 / unit. Where nothing is
         # added to the product, scaling only `product - max` keeps a difference
         # of large numbers exact, and the same in both passes.
-        is_plain = masking.bias is None and self.cap is None and self.scale > 0
-        self.unit = self.scale if is_plain else 1.0
+        self.unit = logits_unit(call, has_bias=masking.bias is not None)
 
     def load(self, x: jax.Array) -> jax.Array:
         return x.astype(self.dot_dtype)

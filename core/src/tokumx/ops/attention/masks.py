@@ -14,6 +14,7 @@ Positions default to indices; query indices are shifted by query_offset.
 
 import functools
 import operator
+from collections.abc import Container
 from typing import NamedTuple
 
 import jax
@@ -50,7 +51,7 @@ def rules_of(call: CallSpec) -> Rules:
     return Rules(call.option("is_causal"), left, right)
 
 
-def has_any_mask(arrays: Arrays, call: CallSpec) -> bool:
+def has_any_mask(arrays: Container[str], call: CallSpec) -> bool:
     """Some query may not see some key."""
     return rules_of(call).uses_positions or any(n in arrays for n in _MASK_ARRAYS)
 

@@ -68,11 +68,11 @@ def heuristic_config(
 def search_space(
     call: CallSpec, device: DeviceSpec, direction: Direction
 ) -> Sequence[Config]:
-    del device, direction
+    del device
     return [
         Config(block_kv=bk, dot_dtype=dtype)
         for bk in (64, 128, 256, 512, 1024, 2048)
-        for dtype in xla_blocked.dot_dtypes(call)
+        for dtype in xla_blocked.dot_dtypes(call, direction)
         if bk < 2 * call["key"].size(1)
     ]
 
@@ -105,11 +105,11 @@ def forward(arrays: Arrays, call: CallSpec, config: Config) -> Outputs:
         state = lax.fori_loop(0, visited, visit, state)
         if sinks is not None:
             state = add_sink(state, sinks[b], step.unit)
-        return normalised(state).astype(keys.dtype), *row_outputs(state, step.unit)
+        return normalised(state), *row_outputs(state, step.unit)
 
     results = lax.map(one_row, jnp.arange(grid.batch))
-    joined = (join_rows(x[:, None], grid) for x in results)
-    return dict(zip(("out", "lse", "row_max", "row_sum"), joined, strict=True))
+    joined = [join_rows(x[:, None], grid) for x in results]
+    return xla_blocked.named_outputs(joined, keys.dtype)
 
 
 def backward(
@@ -123,7 +123,6 @@ def backward(
         block_q=MAX_QUERIES,
         block_kv=config.block_kv,
         block_heads=arrays["key"].shape[2],
-        dot_dtype=config.dot_dtype,
     )
     return xla_blocked.backward(arrays, outputs, cotangents, call, blocks)
 

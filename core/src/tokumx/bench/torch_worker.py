@@ -1,0 +1,137 @@
+"""Runs torch for a benchmark, in the Python of TORCH_PYTHON.
+
+A script, not a module of tokumx: it imports neither tokumx nor jax, so that
+torch's Python may be another one. It reads one JSON request a line from
+standard input and answers each with one JSON line. Arrays travel as .npy files
+(bfloat16 as uint16).
+
+  {"do": "load", "operation", "options", "arrays": {name: path}, "cotangent": path,
+   "dtypes": {name: dtype}, "differentiable": [name]}
+  {"do": "results", "work", "folder"}  -> {"files": {name: path}, "dtype": ...}
+  {"do": "time", "work", "repeats"}    -> {"seconds": float}
+"""
+
+import json
+import os
+import sys
+import time
+
+import numpy as np
+import torch  # pyright: ignore[reportMissingImports] - of another Python
+
+# libgomp's threads spin for a while after they are needed; the next contestant
+# must not share its cores with them.
+_SETTLE_S = 0.01
+
+
+def attention(arrays, options):
+    """scaled_dot_product_attention of [B, length, heads, dim] arrays."""
+    query, key, value = (arrays[n].transpose(1, 2) for n in ("query", "key", "value"))
+    is_causal, window = options["is_causal"], options["window"]
+    mask = None
+    if window is not None:
+        mask = _band(query.shape[2], key.shape[2], is_causal, window)
+    out = torch.nn.functional.scaled_dot_product_attention(
+        query,
+        key,
+        value,
+        attn_mask=mask,
+        is_causal=is_causal and mask is None,
+        enable_gqa=query.shape[1] != key.shape[1],
+    )
+    return out.transpose(1, 2)
+
+
+def _band(queries, keys, is_causal, window):
+    """[queries, keys] bool: the keys that a query sees."""
+    left, right = window
+    distance = torch.arange(keys) - torch.arange(queries)[:, None]
+    visible = torch.ones(queries, keys, dtype=torch.bool)
+    if left is not None:
+        visible &= distance >= -left
+    if right is not None:
+        visible &= distance <= right
+    return visible & (distance <= 0) if is_causal else visible
+
+
+OPERATIONS = {"attention": attention}
+
+
+class Worker:
+    """Holds the operands of one case."""
+
+    def load(self, request):
+        dtypes = request["dtypes"]
+        self.arrays = {
+            n: _read(path, dtypes[n]) for n, path in request["arrays"].items()
+        }
+        self.cotangent = _read(request["cotangent"], request["dtypes"]["out"])
+        self.differentiable = request["differentiable"]
+        self.operation = OPERATIONS[request["operation"]]
+        self.options = request["options"]
+        return {}
+
+    def results(self, request):
+        names = ["out"]
+        if request["work"] == "forward_backward":
+            names += [f"d_{n}" for n in self.differentiable]
+        arrays = dict(zip(names, self._step(request["work"])(), strict=True))
+        folder = request["folder"]
+        files = {n: os.path.join(folder, f"result_{n}.npy") for n in arrays}
+        for name, x in arrays.items():
+            _write(files[name], x)
+        dtype = str(arrays["out"].dtype).removeprefix("torch.")
+        return {"files": files, "dtype": dtype}
+
+    def time(self, request):
+        step = self._step(request["work"])
+        begin = time.perf_counter()
+        for _ in range(request["repeats"]):
+            step()
+        seconds = time.perf_counter() - begin
+        time.sleep(_SETTLE_S)
+        return {"seconds": seconds}
+
+    def _step(self, work):
+        return self._forward if work == "forward" else self._forward_backward
+
+    def _forward(self):
+        with torch.inference_mode():
+            return (self.operation(self.arrays, self.options),)
+
+    def _forward_backward(self):
+        leaves = [self.arrays[n].detach().requires_grad_() for n in self.differentiable]
+        given = dict(zip(self.differentiable, leaves, strict=True))
+        out = self.operation({**self.arrays, **given}, self.options)
+        return (out.detach(), *torch.autograd.grad(out, leaves, self.cotangent))
+
+
+def _read(path, dtype):
+    x = torch.from_numpy(np.load(path))
+    return x.view(torch.bfloat16) if dtype == "bfloat16" else x
+
+
+def _write(path, x):
+    x = x.contiguous()
+    x = x.view(torch.uint16) if x.dtype == torch.bfloat16 else x
+    np.save(path, x.numpy())
+
+
+def main():
+    threads = int(sys.argv[1])
+    torch.set_num_threads(threads)
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever else torch prints
+    worker = Worker()
+    print(json.dumps({"torch": torch.__version__}), file=answers, flush=True)
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            answer = getattr(worker, request["do"])(request)
+        except Exception as error:  # reported in the benchmark's table
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()
