@@ -7,7 +7,11 @@ import numpy as np
 import pytest
 
 from tokumx.bench.attention import attention_benchmark, attention_case
-from tokumx.bench.attention_contestants import einsum_attention, tokumx_attention
+from tokumx.bench.attention_contestants import (
+    einsum_attention,
+    heads_major_attention,
+    tokumx_attention,
+)
 from tokumx.bench.case import Absent, InProcess, InTorch
 from tokumx.bench.cli import Choices
 from tokumx.numerics import sample
@@ -37,13 +41,14 @@ def arrays_of(shape):
     }
 
 
+@pytest.mark.parametrize("plain", [einsum_attention, heads_major_attention])
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("k", [1, 2, 4])
-def test_einsum_attention_is_attention(options, k):
+def test_plain_attention_is_attention(plain, options, k):
     shape = small(k=k, **OPTIONS[options])
     arrays = arrays_of(shape)
     expected = tokumx_attention(arrays, shape, "xla")
-    actual = einsum_attention(arrays, **shape.options)
+    actual = plain(arrays, **shape.options)
     np.testing.assert_allclose(actual, expected, atol=2e-6)
 
 

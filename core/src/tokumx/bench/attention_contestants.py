@@ -1,7 +1,7 @@
 """Who computes attention: tokumx, the plain form, and the peers.
 
 B batch, T query length, S key length, N query heads, K key heads, G = N // K,
-H head dim.
+R = T * G rows, H head dim.
 """
 
 import importlib.util
@@ -16,6 +16,7 @@ from tokumx.ops.attention import dot_product_attention
 from tokumx.ops.attention.shapes import AttentionShape
 
 EINSUM, JAX_NN, TOKAMAX, TORCH = "einsum", "jax.nn", "tokamax", "torch"
+HEADS_MAJOR = "einsum heads-major"
 FLOAT32_SUBJECT = f"{SUBJECT} f32"
 _SLOW_TORCH_BF16 = (
     "bf16 is left out: torch's bf16 products are many times slower than its f32 "
@@ -34,38 +35,74 @@ def tokumx_attention(
     return out
 
 
-def einsum_attention(
+def einsum_attention(arrays: Arrays, **options: Any) -> jax.Array:
+    """Attention as a model writes it when it uses no kernel.
+
+    Logits and softmax in f32. The query heads of a group are further rows R of
+    one product: copies of the keys would make it many times slower.
+    """
+    query, key, value = arrays["query"], arrays["key"], arrays["value"]
+    rows = _rows(query, key.shape[2])
+    logits = jnp.einsum(
+        "brkh,bskh->bkrs", rows, key, preferred_element_type=jnp.float32
+    )
+    weights = _weights(logits, arrays, **options)
+    out = jnp.einsum("bkrs,bskh->brkh", weights, value)
+    return _queries(out, query.shape)
+
+
+def heads_major_attention(arrays: Arrays, **options: Any) -> jax.Array:
+    """The same, with every operand transposed to heads first.
+
+    XLA's CPU compiler makes one fused kernel of this form in some cases, and
+    then it is several times as fast.
+    """
+    query, key, value = arrays["query"], arrays["key"], arrays["value"]
+    rows, keys, values = (
+        x.swapaxes(1, 2) for x in (_rows(query, key.shape[2]), key, value)
+    )
+    logits = jnp.einsum(
+        "bkrh,bksh->bkrs", rows, keys, preferred_element_type=jnp.float32
+    )
+    weights = _weights(logits, arrays, **options)
+    out = jnp.einsum("bkrs,bksh->bkrh", weights, values)
+    return _queries(out.swapaxes(1, 2), query.shape)
+
+
+def _rows(query: jax.Array, k: int) -> jax.Array:
+    """[B, T, N, H] to [B, R, K, H] with R = T * G; queries follow each other."""
+    b, t, n, h = query.shape
+    return query.reshape(b, t, k, n // k, h).swapaxes(2, 3).reshape(b, -1, k, h)
+
+
+def _queries(rows: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """The inverse of _rows."""
+    b, t, n, h = shape
+    k = rows.shape[2]
+    return rows.reshape(b, t, n // k, k, h).swapaxes(2, 3).reshape(shape)
+
+
+def _weights(
+    logits: jax.Array,
     arrays: Arrays,
     *,
     is_causal: bool,
     local_window_size: tuple[int | None, int | None] | None,
     logits_soft_cap: float | None,
 ) -> jax.Array:
-    """Attention as a model writes it when it uses no kernel.
-
-    Logits and softmax in f32. The query heads of a group become more rows of
-    one product: on CPUs XLA is up to twice as slow with one more batch axis,
-    and ten times with copies of the keys.
-    """
-    query, key, value = arrays["query"], arrays["key"], arrays["value"]
-    b, t, n, h = query.shape
-    s, k = key.shape[1:3]
-    rows = query.reshape(b, t, k, n // k, h).transpose(0, 2, 3, 1, 4)
-    rows = rows.reshape(b, k, -1, h)  # [B, K, G * T, H]
-    logits = jnp.einsum(
-        "bkrh,bskh->bkrs", rows, key, preferred_element_type=jnp.float32
-    )
-    logits = logits * h**-0.5
+    """Softmax over the visible keys, [B, K, R, S] in the values' dtype."""
+    query, key = arrays["query"], arrays["key"]
+    g = query.shape[2] // key.shape[2]
+    logits = logits * query.shape[3] ** -0.5
     if logits_soft_cap is not None:
         logits = logits_soft_cap * jnp.tanh(logits / logits_soft_cap)
-    distance = jnp.arange(s) - jnp.tile(jnp.arange(t), n // k)[:, None]
-    visible = _visible(distance, is_causal, local_window_size)  # [G * T, S]
+    r, s = logits.shape[2:]
+    distance = jnp.arange(s) - jnp.arange(r)[:, None] // g
+    visible = _visible(distance, is_causal, local_window_size)
     if visible is not None:
         logits = jnp.where(visible, logits, -jnp.inf)
-    weights = _softmax(logits, arrays.get("sinks"), t).astype(value.dtype)
-    out = jnp.einsum("bkrs,bskh->bkrh", weights, value)
-    out = out.reshape(b, k, n // k, t, h).transpose(0, 3, 1, 2, 4)
-    return out.reshape(b, t, n, h)
+    weights = _softmax(logits, arrays.get("sinks"))
+    return weights.astype(arrays["value"].dtype)
 
 
 def _visible(
@@ -81,14 +118,15 @@ def _visible(
     return near if visible is None else visible & near
 
 
-def _softmax(logits: jax.Array, sinks: jax.Array | None, t: int) -> jax.Array:
-    """Over the last axis of [B, K, G * T, S]; a sink is one more logit."""
+def _softmax(logits: jax.Array, sinks: jax.Array | None) -> jax.Array:
+    """Over the last axis of [B, K, R, S]; a sink is one more logit."""
     if sinks is None:
         return jax.nn.softmax(logits)
-    b, k = logits.shape[:2]
-    sink = jnp.repeat(sinks.reshape(k, -1), t, axis=1)[:, :, None]  # [K, G * T, 1]
-    sink = jnp.broadcast_to(sink, (b, *sink.shape))
-    return jax.nn.softmax(jnp.concatenate([logits, sink], axis=-1))[..., :-1]
+    b, k, r, _ = logits.shape
+    sinks = sinks.reshape(k, -1)  # [K, G]
+    sinks = jnp.tile(sinks, (1, r // sinks.shape[1]))[:, :, None]
+    sinks = jnp.broadcast_to(sinks, (b, k, r, 1))
+    return jax.nn.softmax(jnp.concatenate([logits, sinks], axis=-1))[..., :-1]
 
 
 def attention_contestants(
@@ -99,6 +137,7 @@ def attention_contestants(
     contestants: list[Contestant] = [
         ours,
         InProcess(EINSUM, lambda a: einsum_attention(a, **shape.options)),
+        InProcess(HEADS_MAJOR, lambda a: heads_major_attention(a, **shape.options)),
         _jax_nn(shape),
         _tokamax(shape),
         _torch(shape, torch_bf16),
