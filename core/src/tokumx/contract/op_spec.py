@@ -21,8 +21,9 @@ class OpSpec:
     Attributes:
       name: the public function's name.
       axes: for each array, and each output, its axes as single letters with
-        one space between: `"b t n h"`. The first axis of every array is the
-        batch `b`, of the batch size or 1. Arrays of size 1 along an axis are
+        one space between: `"b t n h"`. In an op with a `local`
+        implementation the first axis of every array is the batch `b`, of the
+        batch size or 1. Arrays of size 1 along an axis are
         broadcast along it.
       outputs: names of the outputs, in order.
       sharded_axes: axes that devices may split, each a batch of independent

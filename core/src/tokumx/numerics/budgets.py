@@ -42,6 +42,17 @@ _TABLE: dict[tuple[str, str, Direction], Budget] = {
     ("dot_product_attention", "float16", "backward"): Budget(
         1.5, 1.0, "f32 inside, one rounding at the end"
     ),
+    # jax 0.10.2 sums 64 terms five times as exactly in a product with 512 keys as
+    # in one with 256, and logits in the hundreds magnify that.
+    ("ragged_paged_attention", "float32", "forward"): Budget(
+        6.0, 8.0, "XLA takes another order of summation for another tile"
+    ),
+    ("ragged_paged_attention", "bfloat16", "forward"): Budget(
+        1.5, 1.0, "f32 inside, one rounding at the end"
+    ),
+    ("ragged_paged_attention", "float16", "forward"): Budget(
+        1.5, 1.0, "f32 inside, one rounding at the end"
+    ),
 }
 
 

@@ -208,6 +208,21 @@ def test_ragged_paged_attention_tokens_that_see_no_key_are_zeros(
     assert_close(lse[1:4], np.tile(SINKS, (3, 1)))
 
 
+def stored(rows, dtype):
+    return [np.asarray(jnp.asarray(x * 20).astype(dtype)) for x in rows]
+
+
+def wide(rows, scales):
+    pairs = zip(rows, scales, strict=True)
+    return [x.astype(np.float64) * np.asarray(s)[..., None] for x, s in pairs]
+
+
+def paged(batch, rows, layout, dtype, fill):
+    x = batch.paged([r.astype(np.float32) for r in rows], fill)
+    x = x.swapaxes(1, 2) if layout == "HND" else x
+    return jnp.asarray(x).astype(dtype)
+
+
 @pytest.mark.parametrize(
     ("dtype", "layout", "kind"),
     [
@@ -225,18 +240,11 @@ def test_ragged_paged_attention_multiplies_stored_keys_and_values_with_their_sca
     batch = make_batch(*BATCHES["mixed"])
     rng = np.random.default_rng(7)
 
-    def stored(rows):
-        return [np.asarray(jnp.asarray(x * 20).astype(dtype)) for x in rows]
-
     def scales_of(rows):
         shape = {"number": (), "head": (2,), "slot": (len(rows), 2)}[kind]
         return rng.uniform(0.02, 0.08, shape).astype(np.float32)
 
-    def wide(rows, scales):
-        pairs = zip(rows, scales, strict=True)
-        return [x.astype(np.float64) * np.asarray(s)[..., None] for x, s in pairs]
-
-    keys, values = stored(batch.keys), stored(batch.values)
+    keys, values = stored(batch.keys, dtype), stored(batch.values, dtype)
     scales = {}
     for name, rows in (("key", keys), ("value", values)):
         if kind == "slot":
@@ -245,9 +253,7 @@ def test_ragged_paged_attention_multiplies_stored_keys_and_values_with_their_sca
             scales[name] = [scales_of(rows[0])] * len(rows)
 
     def laid_out(rows, dtype, fill=np.nan):
-        x = batch.paged([r.astype(np.float32) for r in rows], fill)
-        x = x.swapaxes(1, 2) if layout == "HND" else x
-        return jnp.asarray(x).astype(dtype)
+        return paged(batch, rows, layout, dtype, fill)
 
     garbage = 7.0 if dtype == "int8" else np.nan
     out, lse = run(

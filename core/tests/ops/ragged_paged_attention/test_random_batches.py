@@ -34,6 +34,15 @@ def windows(draw):
     return (draw(side), draw(side)), draw(st.booleans())
 
 
+def sees(local_window_size, is_causal):
+    left, right = local_window_size
+    return lambda query, key: (
+        (not is_causal or key <= query)
+        and (left is None or key >= query - left)
+        and (right is None or key <= query + right)
+    )
+
+
 @pytest.mark.parametrize("implementation", CONFIGS)
 @hypothesis.given(
     sequences=sequences(),
@@ -51,7 +60,7 @@ def test_ragged_paged_attention_of_random_batches(
     implementation, make_batch, assert_close, sequences, window, seed, in_use
 ):
     new, lengths = sequences
-    (left, right), is_causal = window
+    local_window_size, is_causal = window
     used = sum(-(-s // PAGE_SIZE) for s in lengths)
     batch = make_batch(
         new,
@@ -73,19 +82,12 @@ def test_ragged_paged_attention_of_random_batches(
         *batch.tables,
         num_seqs=ROWS if in_use else None,
         is_causal=is_causal,
-        local_window_size=window[0],
+        local_window_size=local_window_size,
         implementation=implementation,
         config=CONFIGS[implementation],
         return_residual=True,
     )
 
-    def sees(query, key):
-        return (
-            (not is_causal or key <= query)
-            and (left is None or key >= query - left)
-            and (right is None or key <= query + right)
-        )
-
-    expected_out, expected_lse = batch.truth(sees)
+    expected_out, expected_lse = batch.truth(sees(*window))
     assert_close(out, expected_out)
     assert_close(lse, expected_lse)
