@@ -1,6 +1,7 @@
 """OpSpec: an op's name, the axes of its arrays, and its implementations."""
 
 import difflib
+import string
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -12,6 +13,7 @@ from tokumx.contract.implementation import Implementation
 
 # Implementation names, fastest first, each with the reason for its place.
 Ranking = Sequence[tuple[str, str]]
+_ANY = "..."
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,14 +23,16 @@ class OpSpec:
     Attributes:
       name: the public function's name.
       axes: for each array, and each output, its axes as single letters with
-        one space between: `"b t n h"`. In an op with a `local`
-        implementation the first axis of every array is the batch `b`, of the
-        batch size or 1. Arrays of size 1 along an axis are
+        one space between: `"b t n h"`. A leading `...` stands for any number
+        of axes, the same in every array that has it: `"... d"`. In an op with
+        a `local` implementation the first axis of every array is the batch
+        `b`, of the batch size or 1. Arrays of size 1 along an axis are
         broadcast along it.
       outputs: names of the outputs, in order.
       sharded_axes: axes that devices may split, each a batch of independent
         problems, mapped to the axis letters that are split together with it
-        (query heads follow key heads).
+        (query heads follow key heads). `"...": "..."` names each of the axes
+        that `...` stands for. An output without a split axis is a sum over it.
       graded_outputs: the outputs that callers see; the others only serve the
         backward, and have no gradient.
       differentiable: names of the arrays that have gradients.
@@ -55,6 +59,24 @@ class OpSpec:
         by_name = {i.name: i for i in self.implementations}
         assert len(by_name) == len(self.implementations), "duplicate names"
         object.__setattr__(self, "_by_name", by_name)
+
+    def letters(self, call: CallSpec) -> tuple[dict[str, str], dict[str, str]]:
+        """`axes` and `sharded_axes` with `...` written out for a call's ranks."""
+        leading = " ".join(string.ascii_uppercase[: self._leading_axes(call)])
+        axes = {n: text.replace(_ANY, leading).strip() for n, text in self.axes.items()}
+        sharded = {k: v for k, v in self.sharded_axes.items() if k != _ANY}
+        if _ANY in self.sharded_axes:
+            sharded |= {letter: letter for letter in leading.split()}
+        return axes, sharded
+
+    def _leading_axes(self, call: CallSpec) -> int:
+        counts = {
+            call[n].ndim - len(self.axes[n].split()) + 1
+            for n in call
+            if self.axes[n].startswith(_ANY)
+        }
+        assert len(counts) <= 1, f"{self.name}: arrays differ in leading axes"
+        return counts.pop() if counts else 0
 
     @property
     def reference(self) -> Implementation:

@@ -80,10 +80,11 @@ def forward_function(
         outputs = chosen.forward(dict(zip(names, values, strict=True)), call, config)
         return tuple(outputs[n] for n in op.outputs)
 
+    letters, sharded = op.letters(call)
     axes = Axes(
-        inputs=tuple(op.axes[n] for n in names),
-        outputs=tuple(op.axes[n] for n in op.outputs),
-        sharded=op.sharded_axes,
+        inputs=tuple(letters[n] for n in names),
+        outputs=tuple(letters[n] for n in op.outputs),
+        sharded=sharded,
         repeated=(False,) * len(names),
     )
     runner = (localized if chosen.local else partitionable)(flat, axes)
@@ -116,10 +117,11 @@ def backward_function(
         gradients = own_backward(arrays, outputs, cotangents, call, config)
         return tuple(gradients[n].astype(arrays[n].dtype) for n in wanted)
 
+    letters, sharded = op.letters(call)
     axes = Axes(
-        inputs=tuple(op.axes[n] for n in operands),
-        outputs=tuple(op.axes[n] for n in wanted),
-        sharded=op.sharded_axes,
+        inputs=tuple(letters[n] for n in operands),
+        outputs=tuple(letters[n] for n in wanted),
+        sharded=sharded,
         repeated=tuple(n in wanted for n in operands),
     )
     runner = (localized if chosen.local else partitionable)(flat, axes)
