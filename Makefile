@@ -66,6 +66,10 @@ format: env-py312 ## fix what ruff can, and format
 bench-attention: env-py311 env-py312 ## attention against its peers; ARGS=... is passed on
 	TORCH_PYTHON=$(CURDIR)/$(PY311) $(PY312) -m tokumx.bench.attention $(ARGS)
 
+.PHONY: bench-paged
+bench-paged: env-py312 ## decoding over a paged cache; ARGS=... is passed on
+	$(PY312) -m tokumx.bench.paged $(ARGS)
+
 .PHONY: clean
 clean: ## remove caches and build outputs, not the environments
 	rm -rf .pytest_cache .ruff_cache .hypothesis .import_linter_cache

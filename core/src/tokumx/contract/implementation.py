@@ -33,6 +33,8 @@ class Implementation:
       forward: arrays to outputs.
       backward: gradients by array name, or None to let jax differentiate
         `forward`.
+      inference: a faster `forward` for calls that are not differentiated, with
+        the same outputs; None if there is none.
       local: loops over batch or heads, so XLA cannot split it over devices
         by itself; the dispatcher runs it on each device's own part.
       forward_only: `backward` only says that there is none.
@@ -45,6 +47,7 @@ class Implementation:
     search_space: Callable[[CallSpec, DeviceSpec, Direction], Sequence[Config]]
     forward: Forward
     backward: Backward | None
+    inference: Forward | None
     local: bool
     forward_only: bool = False
 
@@ -59,6 +62,7 @@ class Implementation:
             search_space=module.search_space,
             forward=module.forward,
             backward=getattr(module, "backward", None),
+            inference=getattr(module, "inference", None),
             local=module.LOCAL,
             forward_only=getattr(module, "FORWARD_ONLY", False),
         )

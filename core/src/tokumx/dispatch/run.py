@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -54,15 +55,17 @@ def program(op: OpSpec, call: CallSpec, implementation: str, configs: Configs) -
     """
     chosen = op.implementation(implementation)
     name = f"{NAME_PREFIX}{op.name}_{digest_of(call, implementation, configs)}"
-    forward = _with_names(
-        op, forward_function(op, chosen, call, configs.resolved("forward"))
-    )
+    config = configs.resolved("forward")
+    forward = _with_names(op, forward_function(op, chosen, call, config))
     if chosen.backward is None:
         return _named(name, forward)
+    inference = forward
+    if chosen.inference is not None:
+        alone = replace(chosen, forward=chosen.inference)
+        inference = _with_names(op, forward_function(op, alone, call, config))
     backward = backward_function(op, chosen, call, configs.resolved("backward"))
-    return _named(
-        name, _with_vjp(op, forward, _named(name + BACKWARD_SUFFIX, backward))
-    )
+    backward = _named(name + BACKWARD_SUFFIX, backward)
+    return _named(name, _with_vjp(op, inference, forward, backward))
 
 
 def _named(name: str, fn: Any) -> Any:
@@ -155,9 +158,9 @@ def residual_name(op: str) -> str:
     return f"{NAME_PREFIX}{op}"
 
 
-def _with_vjp(op: OpSpec, forward: Any, backward: Any) -> Any:
+def _with_vjp(op: OpSpec, inference: Any, forward: Any, backward: Any) -> Any:
     def primal(arrays: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-        return forward(arrays)
+        return inference(arrays)
 
     def fwd(arrays: Mapping[str, jax.Array]) -> Any:
         outputs = forward(arrays)

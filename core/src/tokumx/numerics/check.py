@@ -1,7 +1,7 @@
 """Runs a kernel beside the plain implementation and float64 truth."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -119,7 +119,7 @@ def check(
 
     The same function runs three times: as asked for, with
     implementation="xla", and with "xla" on float64 copies of the floating
-    arguments. Gradients are those of a random cotangent, for every floating
+    arguments; as asked for also without being differentiated. Gradients are those of a random cotangent, for every floating
     array among the arguments. Memory that the results may reuse is filled with
     NaN first.
 
@@ -150,8 +150,17 @@ def check(
     naive = run(False, implementation=NAIVE)
     _poison(naive)
     actual = run(False, implementation=implementation, config=config)
+    comparisons = _compare_all(name, actual, naive, truth)
     title = f"{name} {implementation or 'default'}"
-    return Report(title, _compare_all(name, actual, naive, truth))
+    if not gradients:
+        return Report(title, comparisons)
+    # A call that is not differentiated may run another kernel.
+    alone = jax.device_get(
+        _named(fn(*args, **kwargs, implementation=implementation, config=config))
+    )
+    again = _compare_all(name, alone, naive, truth)
+    again = tuple(replace(c, name=f"{c.name}, not differentiated") for c in again)
+    return Report(title, comparisons + again)
 
 
 def _compare_all(

@@ -88,6 +88,19 @@ def test_attention_odd_lengths(length, implementation):
     ).raise_if_wrong()
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("distribution", ["normal", "activation", "huge"])
+def test_whole_rows_of_an_unmasked_call_are_as_right_as_plain(distribution, dtype):
+    """More queries than one block holds, and no gradient: another kernel."""
+    check(
+        tokumx.dot_product_attention,
+        *operands(distribution, dtype, t=700),
+        implementation="xla_blocked",
+        return_residual=True,
+        gradients=False,
+    ).raise_if_wrong()
+
+
 @pytest.mark.parametrize(("h", "d"), [(32, 64), (64, 32), (80, 80), (192, 128)])
 def test_attention_head_and_value_dims_differ(h, d):
     check(

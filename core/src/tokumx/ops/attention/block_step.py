@@ -128,6 +128,30 @@ class BlockStep:
         out = state.o * alpha[..., None] + self.dot(weights, v)
         return SoftmaxState(m, total, out)
 
+    @property
+    def is_plain(self) -> bool:
+        """The weights are a plain softmax of the scaled products."""
+        masking = self.masking
+        return (
+            self.unit == self.scale
+            and not masking.may_mask
+            and masking.dropout is None
+        )
+
+    def whole_rows(
+        self, q: jax.Array, k: jax.Array, v: jax.Array
+    ) -> tuple[jax.Array, ...]:
+        """(out, log-sum-exp, row maximum, row sum) over all keys at once.
+
+        In this form XLA runs product, softmax and product as one kernel on a
+        CPU, if nobody needs the rest.
+        """
+        logits = self.dot_t(q, k)
+        out = self.dot(jax.nn.softmax(logits * self.unit, axis=-1), v)
+        m = lax.stop_gradient(logits.max(-1))
+        total = jnp.exp((logits - m[..., None]) * self.unit).sum(-1)
+        return out, jnp.log(total) + m * self.unit, m, total
+
     def dropped(
         self,
         dp: jax.Array,

@@ -60,6 +60,7 @@ from tokumx.pallas_lib.online_softmax import (
 from tokumx.pallas_lib.varying import filled
 
 LOCAL = True
+_WHOLE_ROWS = 512  # queries of one head whose logits over all keys exist at once
 
 
 class Config(BaseConfig):
@@ -180,6 +181,28 @@ def forward(arrays: Arrays, call: CallSpec, config: Config) -> Outputs:
 
     results = lax.map(one_cell, jnp.arange(grid.cells))
     return named_outputs([join_rows(x, grid) for x in results], query.dtype)
+
+
+def inference(arrays: Arrays, call: CallSpec, config: Config) -> Outputs:
+    """Without a mask, whole rows of logits: XLA on a CPU then runs product,
+    softmax and product as one kernel, as long as nobody needs the statistics."""
+    grid = Grid.of(arrays, _WHOLE_ROWS, arrays["key"].shape[1], config.block_heads)
+    masking = Masking(arrays, call, grid)
+    step = BlockStep(call, config.dot_dtype, masking, arrays["query"].dtype)
+    if "sinks" in arrays or not step.is_plain:
+        return forward(arrays, call, config)
+    query = cut_rows(arrays["query"], grid)
+    keys, values = cut_keys(arrays["key"], grid), cut_keys(arrays["value"], grid)
+
+    def one_cell(cell: jax.Array) -> tuple[jax.Array, ...]:
+        k, v = step.load(keys[cell, 0]), step.load(values[cell, 0])
+        return lax.map(
+            lambda i: step.whole_rows(step.load(query[cell, i]), k, v),
+            jnp.arange(grid.num_q),
+        )
+
+    results = lax.map(one_cell, jnp.arange(grid.cells))
+    return named_outputs([join_rows(x, grid) for x in results], arrays["query"].dtype)
 
 
 def named_outputs(results: Sequence[jax.Array], dtype: Any) -> Outputs:
