@@ -20,7 +20,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
-setup: env-py311 env-py312 ## create or update both environments
+setup: env-py311 env-py312 native ## create or update both environments, build native
 
 .PHONY: env-py311
 env-py311:
@@ -30,23 +30,29 @@ env-py311:
 env-py312:
 	@requirements/make_env.sh py312 3.12
 
+# One library for all environments, in core/src/tokumx/native. Without a compiler
+# there is none, and everything runs on the portable kernels.
+.PHONY: native
+native: env-py312 ## build the native CPU kernels
+	@requirements/make_native.sh .venv/py312/bin
+
 .PHONY: demo
-demo: env-py312 ## a small model in Flax, with and without tokumx
+demo: native ## a small model in Flax, with and without tokumx
 	$(PY312) e2e_tests/flax/demo.py
 
 .PHONY: test
 test: lint test-py312 test-py311 ## lint, and all tests on both Pythons
 
 .PHONY: test-core
-test-core: env-py312 ## the quick tests of core, on Python 3.12
+test-core: native ## the quick tests of core, on Python 3.12
 	$(PY312) $(PYTEST) core/tests -m "not slow"
 
 .PHONY: test-py311
-test-py311: env-py311 ## core and adapters on Python 3.11, the oldest jax
+test-py311: env-py311 native ## core and adapters on Python 3.11, the oldest jax
 	$(PY311) $(PYTEST) core/tests $(ADAPTER_TESTS)
 
 .PHONY: test-py312
-test-py312: env-py312 ## core, adapters and quick end-to-end tests on Python 3.12
+test-py312: native ## core, adapters and quick end-to-end tests on Python 3.12
 	$(PY312) $(PYTEST) core/tests $(ADAPTER_TESTS)
 	$(PY312) $(PYTEST) e2e_tests -m "not slow"
 
@@ -63,17 +69,17 @@ format: env-py312 ## fix what ruff can, and format
 	$(PY312) -m ruff format .
 
 .PHONY: bench-attention
-bench-attention: env-py311 env-py312 ## attention against its peers; ARGS=... is passed on
+bench-attention: env-py311 native ## attention against its peers; ARGS=... is passed on
 	TORCH_PYTHON=$(CURDIR)/$(PY311) $(PY312) -m tokumx.bench.attention $(ARGS)
 
 .PHONY: bench-paged
-bench-paged: env-py312 ## decoding over a paged cache; ARGS=... is passed on
+bench-paged: native ## decoding over a paged cache; ARGS=... is passed on
 	$(PY312) -m tokumx.bench.paged $(ARGS)
 
 .PHONY: clean
 clean: ## remove caches and build outputs, not the environments
 	rm -rf .pytest_cache .ruff_cache .hypothesis .import_linter_cache
-	rm -rf core/dist integrations/*/dist
+	rm -rf core/dist core/build integrations/*/dist core/src/tokumx/native/*.so
 	find core integrations e2e_tests requirements -name __pycache__ -type d -exec rm -rf {} +
 
 .PHONY: clean-env

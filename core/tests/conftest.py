@@ -9,3 +9,26 @@ os.environ["XLA_FLAGS"] = (
 # A developer's own tuned records must not decide what is tested.
 os.environ.pop("TOKUMX_TUNED", None)
 os.environ["TOKUMX_CACHE_DIR"] = "/nonexistent/tokumx-tests"
+
+import pytest
+
+from tokumx import native
+
+
+@pytest.fixture
+def skip_unless_native():
+    """Skips with the library's own reason, where it was not built."""
+
+    def skip() -> None:
+        reason = native.why_unavailable()
+        if reason is not None:
+            pytest.skip(reason)
+
+    return skip
+
+
+@pytest.fixture
+def without_native(monkeypatch):
+    """Decides as if the native library had not been built."""
+    missing = (None, "native kernels are switched off here")
+    monkeypatch.setattr("tokumx.native.loader._load", lambda: missing)

@@ -7,6 +7,8 @@ from typer.testing import CliRunner
 
 from tokumx.cli.app import app
 
+pytestmark = pytest.mark.usefixtures("without_native")
+
 ARRAYS = [f"{n}=f32[1,2048,8,64]" for n in ("query", "key", "value")]
 
 

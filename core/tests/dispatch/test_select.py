@@ -7,6 +7,8 @@ import pytest
 import tokumx
 from tokumx.ops.attention import xla_blocked
 
+pytestmark = pytest.mark.usefixtures("without_native")
+
 
 def shape(*dims, dtype=jnp.float32):
     return jax.ShapeDtypeStruct(dims, dtype)
@@ -22,6 +24,7 @@ def test_none_takes_the_first_that_can_run():
     decision = explained(1, 4096, 2, 64, is_causal=True)
     assert decision.implementation == "xla_blocked"
     assert dict(decision.rejected) == {
+        "cpu_native": "native kernels are switched off here",
         "xla_decode": "query length must be <= 16, got 4096",
         "xla": "can run; expected slower: one product over all keys",
     }

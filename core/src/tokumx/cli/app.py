@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from tokumx.cli.doctor import doctor
 from tokumx.cli.explain import explain
 from tokumx.cli.support import support
 
@@ -14,6 +15,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,  # it would read `f32[2,8]` as markup
 )
+app.command()(doctor)
 app.command()(explain)
 app.command()(support)
 

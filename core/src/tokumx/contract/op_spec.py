@@ -24,10 +24,10 @@ class OpSpec:
       name: the public function's name.
       axes: for each array, and each output, its axes as single letters with
         one space between: `"b t n h"`. A leading `...` stands for any number
-        of axes, the same in every array that has it: `"... d"`. In an op with
-        a `local` implementation the first axis of every array is the batch
-        `b`, of the batch size or 1. Arrays of size 1 along an axis are
-        broadcast along it.
+        of axes, the same in every array that has it: `"... d"`. Where the
+        first axis of every array is the batch `b`, of the batch size or 1,
+        vmap of a `local` implementation is one call with a larger batch.
+        Arrays of size 1 along an axis are broadcast along it.
       outputs: names of the outputs, in order.
       sharded_axes: axes that devices may split, each a batch of independent
         problems, mapped to the axis letters that are split together with it

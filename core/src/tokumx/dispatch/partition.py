@@ -4,7 +4,8 @@ A loop over the batch hides from XLA that its steps are independent: vmap
 would turn it into a masked loop, and the SPMD partitioner would gather every
 operand on every device. `localized` gives such a function the missing rules:
 
-  vmap          the new axis is folded into the batch,
+  vmap          the new axis is folded into the batch, or run one by one where
+                the operands have no batch axis,
   jit + Auto    custom_partitioning: each device runs its own part,
   Explicit mesh shard_map with specs derived from the operands,
   shard_map     nothing to do: arrays are local already.
@@ -19,7 +20,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.custom_batching import custom_vmap
+from jax.custom_batching import custom_vmap, sequential_vmap
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
@@ -71,6 +72,8 @@ def localized(fn: Function, axes: Axes) -> Function:
             return _in_shard_map(fn, axes, args)
         return _partitioned(fn, axes, args)(*args)
 
+    if not all(letters.startswith("b") for letters in axes.inputs):
+        return sequential_vmap(run)
     folded = custom_vmap(run)
     folded.def_vmap(functools.partial(_fold_batch, run, axes))
     return folded

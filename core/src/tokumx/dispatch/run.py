@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 
@@ -14,7 +15,7 @@ from tokumx.contract.call_spec import OptionValue
 from tokumx.dispatch.decision import digest_of, remember
 from tokumx.dispatch.partition import Axes, like_primal, localized, partitionable
 from tokumx.dispatch.select import Preference, decide
-from tokumx.pallas_lib.varying import vary_over, varying_axes
+from tokumx.pallas_lib.varying import filled, vary_over, varying_axes
 
 NAME_PREFIX = "tokumx_"
 BACKWARD_SUFFIX = "_backward"
@@ -186,6 +187,9 @@ def _with_vjp(op: OpSpec, inference: Any, forward: Any, backward: Any) -> Any:
 
 
 def _no_gradient(x: jax.Array) -> Any:
+    """Of an array that the op does not differentiate; it may be floating."""
+    if jnp.issubdtype(x.dtype, jnp.floating):
+        return like_primal(filled(x.shape, 0, x.dtype, x), x)
     return np.zeros(x.shape, jax.dtypes.float0)
 
 

@@ -31,7 +31,8 @@ def decide(
     Args:
       implementation: None for the fastest expected one that can run, a name,
         or names in order of preference.
-      config: for the chosen implementation; None looks it up.
+      config: for the chosen implementation; None looks it up. Without a name
+        it chooses, too: only implementations of its type are candidates.
 
     Raises:
       ValueError: an unknown name, or a config of another implementation.
@@ -41,6 +42,7 @@ def decide(
     layers = tuned.tables()
     if implementation is None:
         candidates, reasons = _ranked(op, call, device, layers)
+        candidates = _with_config(candidates, config)
     else:
         names = [implementation] if isinstance(implementation, str) else implementation
         candidates = [op.implementation(name) for name in names]
@@ -67,6 +69,16 @@ def decide(
             )
         rejected.append((candidate.name, why_not))
     raise UnsupportedError(_refusal(op, call, device, rejected))
+
+
+def _with_config(
+    candidates: Sequence[Implementation], config: Config | Configs | None
+) -> Sequence[Implementation]:
+    """Those that a given config is for; all of them if it is for none."""
+    given = config if isinstance(config, Configs) else Configs(config, config)
+    wanted = [c for c in (given.forward, given.backward) if c is not None]
+    fitting = [i for i in candidates if all(isinstance(c, i.config) for c in wanted)]
+    return fitting or candidates
 
 
 def _ranked(

@@ -10,6 +10,7 @@ from tokumx.ops.ragged_paged_attention import ragged_paged_attention, xla_blocke
 IMPLEMENTATIONS = {
     "xla": None,
     "xla_blocked": xla_blocked.Config(block_q=20, block_kv=8, decode_block_kv=12),
+    "cpu_native": None,
 }
 
 # (new tokens, lengths) of each sequence
@@ -35,7 +36,9 @@ def run(implementation, *arguments, **keywords):
 
 
 @pytest.fixture(params=IMPLEMENTATIONS)
-def implementation(request):
+def implementation(request, skip_unless_native):
+    if request.param == "cpu_native":
+        skip_unless_native()
     return request.param
 
 
@@ -289,6 +292,8 @@ def test_ragged_paged_attention_returns_the_dtype_of_query(
     dtype, cache_dtype, implementation, make_batch
 ):
     batch = make_batch([2, 1], [5, 6])
+    if implementation == "cpu_native" and "float64" in (dtype, cache_dtype):
+        pytest.skip("cpu_native has no f64")
     with jax.enable_x64(True):
         out, lse = run(
             implementation,

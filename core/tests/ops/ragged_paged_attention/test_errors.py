@@ -137,8 +137,8 @@ WRONG = {
     ),
     "implementation": (
         {"implementation": "xla_block"},
-        "implementation must be None or among xla_blocked, xla; got 'xla_block'. Did "
-        "you mean 'xla_blocked'?",
+        "implementation must be None or among cpu_native, xla_blocked, xla; got "
+        "'xla_block'. Did you mean 'xla_blocked'?",
     ),
 }
 
@@ -200,7 +200,7 @@ def test_ragged_paged_attention_wrong_jax_tables_do_no_harm(name):
     """Unchecked, every index is brought into range."""
     changes, _ = WRONG_VALUES[name]
     traced = {n: jnp.asarray(x) for n, x in changes.items()}
-    for implementation in ("xla", "xla_blocked"):
+    for implementation in ("xla", "xla_blocked", None):
         out = call(**traced, implementation=implementation)
         assert np.isfinite(out).all()
 

@@ -12,6 +12,7 @@ ROWS, TOKENS, PAGE_SIZE, ROW_PAGES = 5, 48, 4, 12
 CONFIGS = {
     "xla": None,
     "xla_blocked": xla_blocked.Config(block_q=18, block_kv=8, decode_block_kv=12),
+    "cpu_native": None,
 }
 
 

@@ -11,14 +11,20 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import tokumx
+from tokumx import native
 from tokumx.ops.ragged_paged_attention import ragged_paged_attention, xla_blocked
+from tokumx.ops.ragged_paged_attention.ragged_paged_attention import (
+    RAGGED_PAGED_ATTENTION,
+)
 
 MIXED = ([1, 17, 0, 2], [9, 20, 5, 12])
 SINKS = np.linspace(-1, 1, 16).astype(np.float32)
 
 
-@pytest.fixture(params=["xla", "xla_blocked"])
-def implementation(request):
+@pytest.fixture(params=["xla", "xla_blocked", "cpu_native"])
+def implementation(request, skip_unless_native):
+    if request.param == "cpu_native":
+        skip_unless_native()
     return request.param
 
 
@@ -211,7 +217,10 @@ def test_ragged_paged_attention_blocked_says_that_it_has_no_gradient(make_batch)
     batch = make_batch([1, 3], [5, 6], padding=0)
 
     def loss(query):
-        return ragged_paged_attention(query, *batch.arguments[1:]).sum()
+        out = ragged_paged_attention(
+            query, *batch.arguments[1:], implementation="xla_blocked"
+        )
+        return out.sum()
 
     with pytest.raises(tokumx.UnsupportedError) as error:
         jax.grad(loss)(batch.query)
@@ -268,11 +277,24 @@ def test_ragged_paged_attention_explains_its_choice(make_batch):
         make_batch([1] * 3, [300] * 3, padding=0),
         make_batch([1], [9], padding=0),
     )
+    portable = functools.partial(
+        ragged_paged_attention, implementation=["xla_blocked", "xla"]
+    )
+    text = str(tokumx.explain(portable, *long.arguments))
+    assert "implementation  xla_blocked: asked for by name" in text
     text = str(tokumx.explain(ragged_paged_attention, *long.arguments))
-    assert "implementation  xla_blocked: reads only the pages that are seen" in text
+    first = "xla_blocked: reads only the pages that are seen"
+    if native.why_unavailable() is None:
+        first = "cpu_native: C++ that converts the pages as it reads them"
+    assert f"implementation  {first}" in text
     assert "not xla         can run; expected slower" in text
-    text = str(tokumx.explain(ragged_paged_attention, *short.arguments))
-    assert "implementation  xla: gathers every page of every token at once" in text
+    order = [name for name, _ in RAGGED_PAGED_ATTENTION.rank(*call_of(short))]
+    assert order.index("xla") < order.index("xla_blocked")
+
+
+def call_of(batch):
+    (traced,) = tokumx.explain(ragged_paged_attention, *batch.arguments).calls
+    return traced.decision.call, traced.decision.device
 
 
 @pytest.mark.parametrize("new_tokens", [1, 300])
@@ -280,8 +302,7 @@ def test_ragged_paged_attention_search_space_holds_the_heuristic(
     new_tokens, make_batch
 ):
     batch = make_batch([new_tokens] * 4, [600] * 4, page_size=16)
-    (traced,) = tokumx.explain(ragged_paged_attention, *batch.arguments).calls
-    call, device = traced.decision.call, traced.decision.device
+    call, device = call_of(batch)
     space = xla_blocked.search_space(call, device, "forward")
     assert xla_blocked.heuristic_config(call, device, "forward") in space
     assert len(space) == len(set(space)) > 4

@@ -19,6 +19,7 @@ from tokumx.contract import (
 )
 from tokumx.dispatch import Preference, call_op
 from tokumx.ops.attention import (
+    cpu_native,
     masks,
     reference,
     xla_blocked,
@@ -155,6 +156,7 @@ _SMALL_UNMASKED = 512 * 512
 
 def _rank(call: CallSpec, device: DeviceSpec) -> Ranking:
     """Expected order of speed; measured on a CPU, see README.md."""
+    native = ("cpu_native", "C++ whose tiles stay in the L2 cache")
     blocked = ("xla_blocked", "blocks stay in cache and masked ones are skipped")
     plain = ("xla", "one product over all keys")
     decode = ("xla_decode", "few queries: one pass over the cache as it lies")
@@ -162,11 +164,11 @@ def _rank(call: CallSpec, device: DeviceSpec) -> Ranking:
         return [plain, blocked]
     t, s = call["query"].size(1), call["key"].size(1)
     if t <= xla_decode.MAX_QUERIES and s >= 1024:
-        return [decode, plain, blocked]
+        return [native, decode, plain, blocked]
     small = _SMALL if masks.has_any_mask(call, call) else _SMALL_UNMASKED
     if device.platform == "cpu" and t * s <= small:
-        return [plain, blocked]
-    return [blocked, plain]
+        return [native, plain, blocked]
+    return [native, blocked, plain]
 
 
 _LOGITS = "b n t s"
@@ -200,6 +202,7 @@ ATTENTION = OpSpec(
     sharded_axes={"b": "b", "k": "kn"},
     differentiable=("query", "key", "value", "bias", "sinks"),
     implementations=(
+        Implementation.of_module("cpu_native", cpu_native),
         Implementation.of_module("xla_decode", xla_decode),
         Implementation.of_module("xla_blocked", xla_blocked),
         Implementation.of_module("xla", reference),

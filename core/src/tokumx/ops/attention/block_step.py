@@ -13,11 +13,15 @@ from tokumx.pallas_lib.online_softmax import SoftmaxState, finite_or_zero
 DotDtype = Literal["float32", "input"]
 
 
+def is_scaled_product(call: CallSpec, *, has_bias: bool) -> bool:
+    """The logits are the product times a positive scale, and nothing else."""
+    cap = call.option("logits_soft_cap")
+    return not has_bias and cap is None and call.option("scale") > 0
+
+
 def logits_unit(call: CallSpec, *, has_bias: bool) -> float:
     """What a tile's logits and row maxima are multiplied with to become logits."""
-    scale = call.option("scale")
-    is_plain = not has_bias and call.option("logits_soft_cap") is None and scale > 0
-    return scale if is_plain else 1.0
+    return call.option("scale") if is_scaled_product(call, has_bias=has_bias) else 1.0
 
 
 class BlockStep:
@@ -35,7 +39,9 @@ class BlockStep:
         # Logits and their maximum are kept in units of 1 / unit. Where nothing is
         # added to the product, scaling only `product - max` keeps a difference
         # of large numbers exact, and the same in both passes.
-        self.unit = logits_unit(call, has_bias=masking.bias is not None)
+        has_bias = masking.bias is not None
+        self.is_raw = is_scaled_product(call, has_bias=has_bias)
+        self.unit = logits_unit(call, has_bias=has_bias)
 
     def load(self, x: jax.Array) -> jax.Array:
         return x.astype(self.dot_dtype)
@@ -73,7 +79,7 @@ class BlockStep:
         j: Index,
     ) -> jax.Array:
         logits = self.dot_t(q, k)
-        if self.unit == self.scale:
+        if self.is_raw:
             return logits
         logits = logits * self.scale
         if self.masking.bias is not None:
@@ -132,11 +138,7 @@ class BlockStep:
     def is_plain(self) -> bool:
         """The weights are a plain softmax of the scaled products."""
         masking = self.masking
-        return (
-            self.unit == self.scale
-            and not masking.may_mask
-            and masking.dropout is None
-        )
+        return self.is_raw and not masking.may_mask and masking.dropout is None
 
     def whole_rows(
         self, q: jax.Array, k: jax.Array, v: jax.Array

@@ -230,7 +230,7 @@ def backward(
     masking = Masking(arrays, call, grid)
     step = BlockStep(call, config.dot_dtype, masking, arrays["query"].dtype)
     visits = Visits(masking, transpose=True)
-    rows = _backward_rows(arrays, outputs, cotangents, step.accumulate)
+    rows = backward_rows(arrays, outputs, cotangents, step.accumulate)
     q_rows, g_rows, m_rows, delta_rows = (
         cut_rows(rows[n], grid, padding) for n, padding in _ROW_PADDING.items()
     )
@@ -291,7 +291,7 @@ def backward(
         t, s = arrays["bias"].shape[2:]
         gradients["bias"] = d_bias[:, :, :t, :s]
     if "sinks" in arrays:
-        gradients["sinks"] = _sink_gradient(arrays["sinks"], rows, step.unit)
+        gradients["sinks"] = sink_gradient(arrays["sinks"], rows, step.unit)
     return gradients
 
 
@@ -299,7 +299,7 @@ def backward(
 _ROW_PADDING = {"query": 0.0, "g": 0.0, "m": jnp.inf, "delta": 0.0}
 
 
-def _backward_rows(
+def backward_rows(
     arrays: Arrays, outputs: Outputs, cotangents: Outputs, accumulate: Any
 ) -> dict[str, jax.Array]:
     """What the backward needs of each query row, [B, T, N, *], in f32."""
@@ -331,7 +331,7 @@ def sink_rows(arrays: Arrays, grid: Grid) -> jax.Array | None:
     return jnp.repeat(sinks, grid.block_q, axis=2)
 
 
-def _sink_gradient(
+def sink_gradient(
     sinks: jax.Array, rows: dict[str, jax.Array], unit: float
 ) -> jax.Array:
     """The sink's weight takes from every row what its value, 0, does not give."""

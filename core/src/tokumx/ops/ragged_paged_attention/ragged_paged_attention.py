@@ -17,7 +17,7 @@ from tokumx.contract import (
     Ranking,
 )
 from tokumx.dispatch import Preference, call_op
-from tokumx.ops.ragged_paged_attention import reference, xla_blocked
+from tokumx.ops.ragged_paged_attention import cpu_native, reference, xla_blocked
 from tokumx.ops.ragged_paged_attention.arguments import OP, Checked
 from tokumx.ops.ragged_paged_attention.inputs import examples, make_arrays
 from tokumx.ops.ragged_paged_attention.pages import page_size_and_heads
@@ -145,13 +145,14 @@ def _rank(call: CallSpec, device: DeviceSpec) -> Ranking:
     """Expected order of speed; measured on CPUs, see README.md."""
     blocked = ("xla_blocked", "reads only the pages that are seen, a block at a time")
     plain = ("xla", "gathers every page of every token at once")
+    native = ("cpu_native", "C++ that converts the pages as it reads them")
     if not call.is_static:
         return [plain, blocked]
     tokens, table = call["query"].size(0), call["page_table"]
     keys = table.size(1) * page_size_and_heads(call)[0]
     if device.platform == "cpu" and tokens <= table.size(0) and keys <= 256:
-        return [plain, blocked]
-    return [blocked, plain]
+        return [native, plain, blocked]
+    return [native, blocked, plain]
 
 
 _SLOTS = "p s k"
@@ -188,6 +189,7 @@ RAGGED_PAGED_ATTENTION = OpSpec(
     sharded_axes={"k": "kn"},
     differentiable=("query", "sinks"),
     implementations=(
+        Implementation.of_module("cpu_native", cpu_native),
         Implementation.of_module("xla_blocked", xla_blocked),
         Implementation.of_module("xla", reference),
     ),
