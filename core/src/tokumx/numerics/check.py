@@ -119,9 +119,9 @@ def check(
 
     The same function runs three times: as asked for, with
     implementation="xla", and with "xla" on float64 copies of the floating
-    arguments; as asked for also without being differentiated. Gradients are those of a random cotangent, for every floating
-    array among the arguments. Memory that the results may reuse is filled with
-    NaN first.
+    arguments; as asked for also without being differentiated. Gradients are
+    those of a random cotangent, for every floating array among the arguments.
+    Memory that the results may reuse is filled with NaN first.
 
     Args:
       fn: a public op, e.g. tokumx.dot_product_attention.
