@@ -4,7 +4,24 @@ from tokumx.capture import Explanation, explain
 from tokumx.contract import ArraySpec, CallSpec, Configs, DeviceSpec, use_device
 from tokumx.debug import debug_checks
 from tokumx.errors import TuningFileWarning, UnsupportedError
+from tokumx.layers import MoeAux, moe
 from tokumx.ops.attention import dot_product_attention
+from tokumx.ops.gated_linear_unit import gated_linear_unit
+from tokumx.ops.linear_softmax_cross_entropy import (
+    linear_softmax_cross_entropy,
+    linear_token_log_probs,
+)
+from tokumx.ops.moe_routing import (
+    Permutation,
+    Permuted,
+    Routing,
+    load_balance_loss,
+    moe_permute,
+    moe_unpermute,
+    router_z_loss,
+    top_k_routing,
+)
+from tokumx.ops.ragged_dot import ragged_contracting_dot, ragged_dot
 from tokumx.ops.ragged_paged_attention import ragged_paged_attention
 from tokumx.tuning import TuneSettings, TuningResult, autotune
 
@@ -14,6 +31,10 @@ __all__ = [
     "Configs",
     "DeviceSpec",
     "Explanation",
+    "MoeAux",
+    "Permutation",
+    "Permuted",
+    "Routing",
     "TuneSettings",
     "TuningFileWarning",
     "TuningResult",
@@ -22,6 +43,17 @@ __all__ = [
     "debug_checks",
     "dot_product_attention",
     "explain",
+    "gated_linear_unit",
+    "linear_softmax_cross_entropy",
+    "linear_token_log_probs",
+    "load_balance_loss",
+    "moe",
+    "moe_permute",
+    "moe_unpermute",
+    "ragged_contracting_dot",
+    "ragged_dot",
     "ragged_paged_attention",
+    "router_z_loss",
+    "top_k_routing",
     "use_device",
 ]

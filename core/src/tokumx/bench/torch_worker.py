@@ -54,7 +54,75 @@ def _band(queries, keys, is_causal, window):
     return visible & (distance <= 0) if is_causal else visible
 
 
-OPERATIONS = {"attention": attention}
+def moe(arrays, options):
+    """A loop over the experts, each on the tokens that chose it."""
+    x = arrays["x"]
+    logits = x.float() @ arrays["router_weight"].float()
+    weights, experts = torch.topk(logits.softmax(-1), options["k"])
+    weights = weights / weights.sum(-1, keepdim=True)
+    out = torch.zeros_like(x)
+    for e in range(arrays["w_gate"].shape[0]):
+        token, choice = torch.where(experts == e)
+        rows = x[token]
+        hidden = torch.nn.functional.silu(rows @ arrays["w_gate"][e])
+        rows = (hidden * (rows @ arrays["w_up"][e])) @ arrays["w_down"][e]
+        rows = rows * weights[token, choice, None].to(rows.dtype)
+        out = out.index_add(0, token, rows)
+    return out
+
+
+def ragged_dot(arrays, options):
+    """A loop over the groups, each on its own rows."""
+    del options
+    sizes = arrays["group_sizes"].tolist()
+    rows = torch.split(arrays["lhs"], sizes)
+    return torch.cat([x @ w for x, w in zip(rows, arrays["rhs"], strict=True)])
+
+
+def gated_linear_unit(arrays, options):
+    """The projections apart or as one product, as the weights come."""
+    x = arrays["x"]
+    if "weights" in arrays:
+        gate, up = (x @ arrays["weights"].flatten(1)).chunk(2, -1)
+    else:
+        gate, up = x @ arrays["gate_weight"], x @ arrays["up_weight"]
+    if "gate_bias" in arrays:
+        gate, up = gate + arrays["gate_bias"], up + arrays["up_bias"]
+    hidden = _gated(gate, up, options["activation"])
+    if "down_weight" in arrays:
+        hidden = hidden @ arrays["down_weight"]
+    return hidden + arrays["down_bias"] if "down_bias" in arrays else hidden
+
+
+def gated_linear_unit_compiled(arrays, options):
+    """The same through torch.compile, once for each set of shapes."""
+    key = tuple((n, x.shape, x.requires_grad) for n, x in arrays.items())
+    if key not in _COMPILED:
+        torch.compiler.reset()
+        _COMPILED.clear()
+        _COMPILED[key] = torch.compile(gated_linear_unit, dynamic=False)
+    return _COMPILED[key](arrays, options)
+
+
+_COMPILED = {}
+
+
+def _gated(gate, up, activation):
+    if activation == "swiglu_oai":
+        gate, up = gate.clamp(max=7.0), up.clamp(-7.0, 7.0)
+        return gate * torch.sigmoid(1.702 * gate) * (up + 1)
+    if activation == "gelu_tanh":
+        return torch.nn.functional.gelu(gate, approximate="tanh") * up
+    return getattr(torch.nn.functional, activation)(gate) * up
+
+
+OPERATIONS = {
+    "attention": attention,
+    "gated_linear_unit": gated_linear_unit,
+    "gated_linear_unit_compiled": gated_linear_unit_compiled,
+    "moe": moe,
+    "ragged_dot": ragged_dot,
+}
 
 
 class Worker:
