@@ -38,7 +38,9 @@ class Rows:
         select = lambda x: jnp.where(checked.is_counted, x, 0)  # noqa: E731
         return cls(
             select(finite_max(rows.row_max)),
-            select(rows.log_sum),
+            # -inf if all words are removed; then the label's logit is -inf too,
+            # and -inf - -inf would be NaN where the loss is inf.
+            select(finite_max(rows.log_sum)),
             select(rows.label),
             select(rows.logit_sum),
         )

@@ -82,13 +82,19 @@ def forward(arrays: Arrays, call: CallSpec, config: Config) -> Outputs:
         logit_sum = kept.sum(-1)
     found = {
         "row_max": row_max,
-        "log_sum": jnp.log(jnp.exp(shifted).sum(-1)),
+        "log_sum": _log(jnp.exp(shifted).sum(-1)),
         "label": _label_logits(z, labels, bias) - shift,
         "logit_sum": logit_sum,
     }
     is_here = (labels >= 0) & (labels < z.shape[-1])
     found["label"] = jnp.where(is_here, found["label"], 0)
     return {n: y.reshape(shape) for n, y in found.items()}
+
+
+def _log(total: jax.Array) -> jax.Array:
+    """-inf at 0, without a gradient: 0 / 0 would be NaN."""
+    is_zero = total == 0
+    return jnp.where(is_zero, -jnp.inf, jnp.log(jnp.where(is_zero, 1, total)))
 
 
 def _label_logits(z: jax.Array, labels: jax.Array, bias: jax.Array | None) -> jax.Array:
