@@ -94,17 +94,13 @@ def gated_linear_unit(arrays, options):
     return hidden + arrays["down_bias"] if "down_bias" in arrays else hidden
 
 
-def gated_linear_unit_compiled(arrays, options):
-    """The same through torch.compile, once for each set of shapes."""
-    key = tuple((n, x.shape, x.requires_grad) for n, x in arrays.items())
-    if key not in _COMPILED:
-        torch.compiler.reset()
-        _COMPILED.clear()
-        _COMPILED[key] = torch.compile(gated_linear_unit, dynamic=False)
-    return _COMPILED[key](arrays, options)
-
-
-_COMPILED = {}
+def cross_entropy(arrays, options):
+    """All logits, then the loss of those in f32."""
+    weight = arrays["weight"]
+    logits = arrays["x"] @ (weight.T if options["weight_layout"] == "vd" else weight)
+    logits, cap = logits.float(), options["logits_soft_cap"]
+    logits = logits if cap is None else cap * torch.tanh(logits / cap)
+    return torch.nn.functional.cross_entropy(logits, arrays["labels"].long())
 
 
 def _gated(gate, up, activation):
@@ -116,10 +112,29 @@ def _gated(gate, up, activation):
     return getattr(torch.nn.functional, activation)(gate) * up
 
 
+def compiled(function):
+    """The same through torch.compile, once for each set of shapes."""
+
+    def run(arrays, options):
+        specs = ((n, x.shape, x.dtype, x.requires_grad) for n, x in arrays.items())
+        key = (function, *specs, json.dumps(options))
+        if key not in _COMPILED:
+            torch.compiler.reset()
+            _COMPILED.clear()
+            _COMPILED[key] = torch.compile(function, dynamic=False)
+        return _COMPILED[key](arrays, options)
+
+    return run
+
+
+_COMPILED = {}
+
 OPERATIONS = {
     "attention": attention,
+    "cross_entropy": cross_entropy,
+    "cross_entropy_compiled": compiled(cross_entropy),
     "gated_linear_unit": gated_linear_unit,
-    "gated_linear_unit_compiled": gated_linear_unit_compiled,
+    "gated_linear_unit_compiled": compiled(gated_linear_unit),
     "moe": moe,
     "ragged_dot": ragged_dot,
 }
