@@ -300,5 +300,6 @@ def test_attention_unknown_implementation_raises_from_tokumx(qkv):
         dot_product_attention(*qkv(), implementation="xla_block")
     assert str(caught.value) == (
         "dot_product_attention: implementation must be None or among "
-        "xla_decode, xla_blocked, xla; got 'xla_block'. Did you mean 'xla_blocked'?"
+        "cpu_native, xla_decode, xla_blocked, xla; got 'xla_block'. Did you mean "
+        "'xla_blocked'?"
     )

@@ -38,6 +38,9 @@ class Implementation:
       local: loops over batch or heads, so XLA cannot split it over devices
         by itself; the dispatcher runs it on each device's own part.
       forward_only: `backward` only says that there is none.
+      stand_in: of one made of custom calls: the implementation with the same
+        outputs that takes its place in a module for export. It supports every
+        call that this one does.
     """
 
     name: str
@@ -50,10 +53,12 @@ class Implementation:
     inference: Forward | None
     local: bool
     forward_only: bool = False
+    stand_in: "Implementation | None" = None
 
     @classmethod
     def of_module(cls, name: str, module: types.ModuleType) -> "Implementation":
         """Collects the functions that an implementation file defines."""
+        stand_in = getattr(module, "STAND_IN", None)
         return cls(
             name=name,
             config=module.Config,
@@ -65,4 +70,5 @@ class Implementation:
             inference=getattr(module, "inference", None),
             local=module.LOCAL,
             forward_only=getattr(module, "FORWARD_ONLY", False),
+            stand_in=stand_in and cls.of_module(f"{name}_stand_in", stand_in),
         )

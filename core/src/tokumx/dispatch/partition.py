@@ -24,6 +24,8 @@ from jax.custom_batching import custom_vmap, sequential_vmap
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
+from tokumx.pallas_lib.varying import vary_over, varying_axes
+
 Function = Callable[..., tuple[jax.Array, ...]]
 MeshAxes = tuple[str, ...]
 
@@ -67,7 +69,9 @@ def localized(fn: Function, axes: Axes) -> Function:
     def run(*args: jax.Array) -> tuple[jax.Array, ...]:
         kinds = _axis_types(args)
         if kinds == {AxisType.Manual}:
-            return fn(*args)
+            # A custom call's results are taken for equal on all devices.
+            axes_of_args = frozenset().union(*map(varying_axes, args))
+            return tuple(vary_over(y, axes_of_args) for y in fn(*args))
         if AxisType.Explicit in kinds:
             return _in_shard_map(fn, axes, args)
         return _partitioned(fn, axes, args)(*args)

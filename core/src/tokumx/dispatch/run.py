@@ -10,9 +10,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 
-from tokumx.contract import CallSpec, Config, Configs, Implementation, OpSpec
+from tokumx.contract import (
+    CallSpec,
+    Config,
+    Configs,
+    Direction,
+    Implementation,
+    OpSpec,
+    current_device,
+)
 from tokumx.contract.call_spec import OptionValue
 from tokumx.dispatch.decision import digest_of, remember
+from tokumx.dispatch.exportable import Function, exportable
 from tokumx.dispatch.partition import Axes, like_primal, localized, partitionable
 from tokumx.dispatch.select import Preference, decide
 from tokumx.pallas_lib.varying import filled, vary_over, varying_axes
@@ -79,11 +88,10 @@ def forward_function(
 ) -> Any:
     """(arrays) -> outputs, both by name; not jitted."""
     names = tuple(call)
-
-    def flat(*values: jax.Array) -> tuple[jax.Array, ...]:
-        outputs = chosen.forward(dict(zip(names, values, strict=True)), call, config)
-        return tuple(outputs[n] for n in op.outputs)
-
+    flat = _flat_forward(op, chosen, call, config)
+    if chosen.stand_in is not None:
+        other = _heuristic(chosen.stand_in, call, "forward")
+        flat = exportable(flat, _flat_forward(op, chosen.stand_in, call, other))
     letters, sharded = op.letters(call)
     axes = Axes(
         inputs=tuple(letters[n] for n in names),
@@ -100,6 +108,22 @@ def forward_function(
     return forward
 
 
+def _flat_forward(
+    op: OpSpec, chosen: Implementation, call: CallSpec, config: Config
+) -> Function:
+    names = tuple(call)
+
+    def flat(*values: jax.Array) -> tuple[jax.Array, ...]:
+        outputs = chosen.forward(dict(zip(names, values, strict=True)), call, config)
+        return tuple(outputs[n] for n in op.outputs)
+
+    return flat
+
+
+def _heuristic(chosen: Implementation, call: CallSpec, direction: Direction) -> Config:
+    return chosen.heuristic_config(call, current_device(), direction)
+
+
 def backward_function(
     op: OpSpec, chosen: Implementation, call: CallSpec, config: Config
 ) -> Any:
@@ -107,20 +131,13 @@ def backward_function(
 
     The implementation must have a backward of its own.
     """
-    own_backward = chosen.backward
-    assert own_backward is not None, f"{chosen.name} has no backward"
     names = tuple(call)
-    wanted = tuple(n for n in names if n in op.differentiable)
+    wanted = _wanted(op, call)
     operands = names + op.outputs + op.outputs
-
-    def flat(*values: jax.Array) -> tuple[jax.Array, ...]:
-        arrays = dict(zip(names, values[: len(names)], strict=True))
-        rest = values[len(names) :]
-        outputs = dict(zip(op.outputs, rest[: len(op.outputs)], strict=True))
-        cotangents = dict(zip(op.outputs, rest[len(op.outputs) :], strict=True))
-        gradients = own_backward(arrays, outputs, cotangents, call, config)
-        return tuple(gradients[n].astype(arrays[n].dtype) for n in wanted)
-
+    flat = _flat_backward(op, chosen, call, config)
+    if chosen.stand_in is not None:
+        other = _heuristic(chosen.stand_in, call, "backward")
+        flat = exportable(flat, _flat_backward(op, chosen.stand_in, call, other))
     letters, sharded = op.letters(call)
     axes = Axes(
         inputs=tuple(letters[n] for n in operands),
@@ -143,6 +160,29 @@ def backward_function(
         return dict(zip(wanted, runner(*sources), strict=True))
 
     return backward
+
+
+def _wanted(op: OpSpec, call: CallSpec) -> tuple[str, ...]:
+    """The arrays of the call that have gradients."""
+    return tuple(n for n in call if n in op.differentiable)
+
+
+def _flat_backward(
+    op: OpSpec, chosen: Implementation, call: CallSpec, config: Config
+) -> Function:
+    own_backward = chosen.backward
+    assert own_backward is not None, f"{chosen.name} has no backward"
+    names, wanted = tuple(call), _wanted(op, call)
+
+    def flat(*values: jax.Array) -> tuple[jax.Array, ...]:
+        arrays = dict(zip(names, values[: len(names)], strict=True))
+        rest = values[len(names) :]
+        outputs = dict(zip(op.outputs, rest[: len(op.outputs)], strict=True))
+        cotangents = dict(zip(op.outputs, rest[len(op.outputs) :], strict=True))
+        gradients = own_backward(arrays, outputs, cotangents, call, config)
+        return tuple(gradients[n].astype(arrays[n].dtype) for n in wanted)
+
+    return flat
 
 
 def _with_names(op: OpSpec, forward: Any) -> Any:

@@ -157,8 +157,8 @@ WRONG = {
     ),
     "implementation": (
         {"implementation": "xla_bloked"},
-        "dot_product_attention: implementation must be None or among xla_decode, "
-        "xla_blocked, xla; got 'xla_bloked'. Did you mean 'xla_blocked'?",
+        "dot_product_attention: implementation must be None or among cpu_native, "
+        "xla_decode, xla_blocked, xla; got 'xla_bloked'. Did you mean 'xla_blocked'?",
     ),
     "no_implementation": (
         {"implementation": []},

@@ -268,6 +268,20 @@ def test_attention_exports_with_a_symbolic_batch(implementation, operands):
     assert_close(restored.call(*arrays), fn(*arrays))
 
 
+def test_attention_exports_for_every_platform_by_default(operands):
+    """Where the native kernel would run here: an export holds no custom call."""
+    arrays = [operands[n] for n in ("query", "key", "value")]
+
+    def fn(q, k, v):
+        return tokumx.dot_product_attention(q, k, v, is_causal=True).sum()
+
+    grad = jax.jit(jax.grad(fn, (0, 1, 2)))
+    exported = export.export(grad, platforms=["cpu", "tpu", "cuda"])(*arrays)
+    assert "tokumx_attention" not in exported.mlir_module()
+    restored = export.deserialize(exported.serialize())
+    assert_close(restored.call(*arrays), grad(*arrays))
+
+
 def test_attention_blocked_refuses_a_symbolic_length(operands):
     (length,) = export.symbolic_shape("t")
     q = jax.ShapeDtypeStruct((B, length, N, H), jnp.float32)

@@ -14,8 +14,10 @@ import tokumx
 SIZES = np.array([[5, 0, 11, 4], [0, 20, 0, 4], [1, 2, 3, 4]], np.int32)
 
 
-@pytest.fixture(params=["xla", "xla_blocked"])
-def implementation(request):
+@pytest.fixture(params=["xla", "xla_blocked", "cpu_native"])
+def implementation(request, skip_unless_native):
+    if request.param == "cpu_native":
+        skip_unless_native()
     return request.param
 
 
@@ -136,7 +138,7 @@ def test_ragged_dot_of_sharded_arrays(
         found = compiled(*placed)
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         assert_close(a, b)
-    if implementation == "xla_blocked" and case != "m":
+    if implementation != "xla" and case != "m":
         assert "all-gather" not in compiled.as_text()
 
 
@@ -183,7 +185,7 @@ def test_ragged_dot_experts_of_a_shard_map(implementation, random_array, assert_
 
     found = of(split)(lhs, rhs, bias)
     whole = functools.partial(
-        tokumx.ragged_dot, group_sizes=sizes, implementation="xla"
+        tokumx.ragged_dot, group_sizes=sizes, implementation=implementation
     )
     expected = of(lambda lhs, rhs, bias: whole(lhs, rhs, bias=bias))(lhs, rhs, bias)
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
@@ -208,7 +210,7 @@ def test_ragged_dot_exports_with_symbolic_rows(random_array, assert_close):
     assert_close(jax.export.export(run)(spec).call(lhs), run(lhs))
 
 
-def test_ragged_dot_explains_its_choice():
+def test_ragged_dot_explains_its_choice(without_native):
     shapes = [
         jax.ShapeDtypeStruct(s, d)
         for s, d in (((64, 8), "float32"), ((4, 8, 8), "float32"), ((4,), "int32"))

@@ -32,6 +32,7 @@ from tokumx.ops.attention.block_step import is_scaled_product, logits_unit
 
 Config = NoConfig
 LOCAL = True
+STAND_IN = xla_blocked
 _DTYPES = ("float32", "bfloat16", "float16")
 _MAX_DIM = 512  # of a head: a tile's rows must fit the L2 cache
 

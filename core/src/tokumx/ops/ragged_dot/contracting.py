@@ -17,7 +17,11 @@ from tokumx.contract import (
     Ranking,
 )
 from tokumx.dispatch import Preference, call_op
-from tokumx.ops.ragged_dot import contracting_blocked, contracting_reference
+from tokumx.ops.ragged_dot import (
+    contracting_blocked,
+    contracting_native,
+    contracting_reference,
+)
 from tokumx.ops.ragged_dot.arguments import Checked, as_one_problem
 from tokumx.ops.ragged_dot.inputs import contracting_examples, make_arrays
 
@@ -64,9 +68,10 @@ def ragged_contracting_dot(
       ValueError: no implementation could accept these arguments.
       UnsupportedError: a named implementation cannot run this call here.
 
-    Memory: `xla_blocked` holds one group's sum and a block of rows beside the
-    operands. Gradients: lhs and rhs; first order. Rows of no group get zero
-    gradients, and add nothing, whatever they hold. Devices may split K and N.
+    Memory: `cpu_native` holds a block of the rows and of the sum for each thread,
+    `xla_blocked` one group's sum and a block of rows. Gradients: lhs and rhs;
+    first order. Rows of no group get zero gradients, and add nothing, whatever
+    they hold. Devices may split K and N.
     Source: Gale et al. 2022, arXiv:2211.15841 (as grouped product).
     """
     checked = Checked(
@@ -99,6 +104,7 @@ def _rank(call: CallSpec, device: DeviceSpec) -> Ranking:
     """Expected order of speed; measured on a CPU, see README.md."""
     del call, device
     return [
+        ("cpu_native", "packs each row once"),
         ("xla_blocked", "each row is read once"),
         ("xla", "every group's product over all rows"),
     ]
@@ -118,6 +124,7 @@ RAGGED_CONTRACTING_DOT = OpSpec(
     sharded_axes={"n": "n", "k": "k"},
     differentiable=("lhs", "rhs"),
     implementations=(
+        Implementation.of_module("cpu_native", contracting_native),
         Implementation.of_module("xla_blocked", contracting_blocked),
         Implementation.of_module("xla", contracting_reference),
     ),

@@ -17,7 +17,7 @@ from tokumx.contract import (
     Ranking,
 )
 from tokumx.dispatch import Preference, call_op
-from tokumx.ops.ragged_dot import reference, xla_blocked
+from tokumx.ops.ragged_dot import cpu_native, reference, xla_blocked
 from tokumx.ops.ragged_dot.arguments import Checked, as_one_problem
 from tokumx.ops.ragged_dot.inputs import dot_examples, make_arrays
 
@@ -67,10 +67,11 @@ def ragged_dot(
       ValueError: no implementation could accept these arguments.
       UnsupportedError: a named implementation cannot run this call here.
 
-    Memory: `xla_blocked` holds one group's matrix and a block of rows beside the
-    operands; nothing of size G * M. Gradients: lhs, rhs and bias; first order.
-    Rows of no group get zero gradients whatever they hold, and so does an empty
-    group. Devices may split G, K and N; over G and K the results are summed.
+    Memory: `cpu_native` holds a block of a matrix for each thread, `xla_blocked`
+    one group's matrix and a block of rows; nothing of size G * M. Gradients: lhs,
+    rhs and bias; first order. Rows of no group get zero gradients whatever they
+    hold, and so does an empty group. Devices may split G, K and N; over G and K
+    the results are summed.
     Source: Gale et al. 2022, arXiv:2211.15841 (as grouped product).
     """
     checked = Checked(
@@ -102,6 +103,7 @@ def _rank(call: CallSpec, device: DeviceSpec) -> Ranking:
     """Expected order of speed; measured on a CPU, see README.md."""
     del call, device
     return [
+        ("cpu_native", "packs each matrix once, and reads it once for a few rows"),
         ("xla_blocked", "each row meets its own group's matrix only"),
         ("xla", "every group's product for all rows"),
     ]
@@ -123,6 +125,7 @@ RAGGED_DOT = OpSpec(
     sharded_axes={"g": "g", "n": "n", "k": "k"},
     differentiable=("lhs", "rhs", "bias"),
     implementations=(
+        Implementation.of_module("cpu_native", cpu_native),
         Implementation.of_module("xla_blocked", xla_blocked),
         Implementation.of_module("xla", reference),
     ),

@@ -29,6 +29,7 @@ from tokumx.ops.ragged_paged_attention.sequences import Rules, Sequences
 
 Config = NoConfig
 LOCAL = True
+STAND_IN = xla_blocked
 FORWARD_ONLY = True
 _MAX_DIM = 512
 
