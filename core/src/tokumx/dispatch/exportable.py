@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun
+from jax.extend.core import Primitive, jaxpr_as_fun
 from jax.interpreters import mlir
 
 Function = Callable[..., tuple[jax.Array, ...]]
@@ -33,18 +33,18 @@ def exportable(native: Function, stand_in: Function) -> Function:
 
 
 @_native_p.def_impl
-def _run(*args: jax.Array, native: ClosedJaxpr, stand_in: Function) -> Any:
+def _run(*args: jax.Array, native: Any, stand_in: Function) -> Any:
     del stand_in
     return jaxpr_as_fun(native)(*args)
 
 
 @_native_p.def_abstract_eval
-def _result_types(*_: Any, native: ClosedJaxpr, stand_in: Function) -> Any:
+def _result_types(*_: Any, native: Any, stand_in: Function) -> Any:
     del stand_in
     return native.out_avals
 
 
-def _lower(ctx: Any, *args: Any, native: ClosedJaxpr, stand_in: Function) -> Any:
+def _lower(ctx: Any, *args: Any, native: Any, stand_in: Function) -> Any:
     is_export = ctx.module_context.lowering_parameters.for_export
     chosen = stand_in if is_export else jaxpr_as_fun(native)
     return mlir.lower_fun(chosen, multiple_results=True)(ctx, *args)
