@@ -14,10 +14,12 @@ from model import Shape
 from rich.console import Console
 
 import tokumx
+from tokumx import native
 
 # Longer than the 256 tokens up to which the plain product over all keys wins.
 SHAPE = Shape(vocab_size=300, seq_len=320, layers=2, features=128)
 TEXT_BYTES = 200_000
+IS_BUILT = native.library() is not None
 
 
 @pytest.fixture(scope="module")
@@ -64,10 +66,11 @@ def test_corpus_text_shorter_than_a_window_raises():
     )
 
 
-def test_training_with_tokumx_runs_its_blocked_attention(trained):
+def test_training_with_tokumx_runs_its_fast_attention(trained):
     window = jax.ShapeDtypeStruct(trained.windows.shape[1:], jnp.int32)
     calls = tokumx.explain(trained.fast.step, trained.fast.state, window).calls
-    assert [call.decision.implementation for call in calls] == ["xla_blocked"]
+    fastest = "cpu_native" if IS_BUILT else "xla_blocked"
+    assert [call.decision.implementation for call in calls] == [fastest]
     assert calls[0].directions == {"forward", "backward"}
     assert [row.path for row in trained.replacement.rows] == [
         "blocks.0.attention",
@@ -112,7 +115,7 @@ def test_demo_shows_every_part_and_writes_the_plot(monkeypatch, capsys, tmp_path
         "8/8",
         "largest loss difference",
         "temporary memory",
-        "  implementation  xla: ",
+        f"  implementation  {'cpu_native' if IS_BUILT else 'xla'}: ",
         f"plot: {plot}",
     ):
         assert part in output
