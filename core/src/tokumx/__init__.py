@@ -21,6 +21,7 @@ from tokumx.ops.moe_routing import (
     router_z_loss,
     top_k_routing,
 )
+from tokumx.ops.normalization import layer_norm, rms_norm
 from tokumx.ops.ragged_dot import ragged_contracting_dot, ragged_dot
 from tokumx.ops.ragged_paged_attention import ragged_paged_attention
 from tokumx.tuning import TuneSettings, TuningResult, autotune
@@ -44,6 +45,7 @@ __all__ = [
     "dot_product_attention",
     "explain",
     "gated_linear_unit",
+    "layer_norm",
     "linear_softmax_cross_entropy",
     "linear_token_log_probs",
     "load_balance_loss",
@@ -53,6 +55,7 @@ __all__ = [
     "ragged_contracting_dot",
     "ragged_dot",
     "ragged_paged_attention",
+    "rms_norm",
     "router_z_loss",
     "top_k_routing",
     "use_device",

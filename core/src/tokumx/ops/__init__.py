@@ -11,6 +11,12 @@ from tokumx.ops.linear_softmax_cross_entropy.linear_softmax_cross_entropy import
 )
 from tokumx.ops.moe_routing.permutation import MOE_PERMUTE, MOE_UNPERMUTE
 from tokumx.ops.moe_routing.top_k_routing import TOP_K_ROUTING
+from tokumx.ops.normalization.normalization import (
+    LAYER_NORM,
+    LAYER_NORM_RESIDUAL,
+    RMS_NORM,
+    RMS_NORM_RESIDUAL,
+)
 from tokumx.ops.ragged_dot.contracting import RAGGED_CONTRACTING_DOT
 from tokumx.ops.ragged_dot.ragged_dot import RAGGED_DOT
 from tokumx.ops.ragged_paged_attention.ragged_paged_attention import (
@@ -24,11 +30,15 @@ OPS: dict[str, OpSpec] = {
         LINEAR_SOFTMAX_CROSS_ENTROPY,
         GATED_LINEAR_UNIT,
         GATED_LINEAR_UNIT_DOWN,
+        LAYER_NORM,
+        LAYER_NORM_RESIDUAL,
         MOE_PERMUTE,
         MOE_UNPERMUTE,
         RAGGED_CONTRACTING_DOT,
         RAGGED_DOT,
         RAGGED_PAGED_ATTENTION,
+        RMS_NORM,
+        RMS_NORM_RESIDUAL,
         TOP_K_ROUTING,
     )
 }
