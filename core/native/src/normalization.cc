@@ -43,24 +43,24 @@ struct Shares {
   }
 };
 
+// Sums of all shares, and of the block that each thread is at; [2, D] each, the
+// scale's first.
+struct BackwardSums {
+  size_t width;
+  float *shares, *blocks;
+
+  BackwardSums(Arena& arena, size_t share_count, size_t columns, size_t threads)
+      : width(RoundUp(columns, 16)),
+        shares(arena.Floats(share_count * 2 * width)),
+        blocks(arena.Floats(threads * 2 * width)) {}
+};
+
 }  // namespace tokumx
 #endif
 
 HWY_BEFORE_NAMESPACE();
 namespace tokumx {
 namespace HWY_NAMESPACE {
-
-template <class Fn>
-HWY_INLINE void WithType(DType dtype, const Fn& fn) {
-  switch (dtype) {
-    case DType::kF32:
-      return fn(static_cast<float*>(nullptr));
-    case DType::kBF16:
-      return fn(static_cast<hwy::bfloat16_t*>(nullptr));
-    default:
-      return fn(static_cast<hwy::float16_t*>(nullptr));
-  }
-}
 
 // A whole vector of columns from `at` on, or the last ones of a row.
 struct Whole {
@@ -305,18 +305,6 @@ HWY_INLINE void AddTo(float* sum, const float* more, size_t columns) {
   });
 }
 
-// Sums of all shares, and of the block that each thread is at; [2, D] each, the
-// scale's first.
-struct BackwardSums {
-  size_t width;
-  float *shares, *blocks;
-
-  BackwardSums(Arena& arena, size_t share_count, size_t columns, size_t threads)
-      : width(RoundUp(columns, 16)),
-        shares(arena.Floats(share_count * 2 * width)),
-        blocks(arena.Floats(threads * 2 * width)) {}
-};
-
 void BackwardShare(const RowNormBackward& c, const Shares& shares, size_t index,
                    const BackwardSums& sums, size_t worker) {
   const size_t problem = index / shares.count;
@@ -381,10 +369,8 @@ HWY_EXPORT(Backward);
 
 size_t RowNormBackwardScratch(size_t problems, size_t rows, size_t columns,
                               size_t threads) {
-  const size_t width = RoundUp(columns, 16);
   Arena arena(nullptr);
-  arena.Floats(problems * Shares(rows).count * 2 * width);
-  arena.Floats(threads * 2 * width);
+  BackwardSums(arena, problems * Shares(rows).count, columns, threads);
   return arena.used();
 }
 

@@ -26,19 +26,6 @@ HWY_BEFORE_NAMESPACE();
 namespace tokumx {
 namespace HWY_NAMESPACE {
 
-// Calls fn with a null pointer of the dtype's type.
-template <class Fn>
-HWY_INLINE void WithType(DType dtype, const Fn& fn) {
-  switch (dtype) {
-    case DType::kF32:
-      return fn(static_cast<float*>(nullptr));
-    case DType::kBF16:
-      return fn(static_cast<hwy::bfloat16_t*>(nullptr));
-    default:
-      return fn(static_cast<hwy::float16_t*>(nullptr));
-  }
-}
-
 template <class T>
 const T* At(const RaggedOperand& x, size_t problem, size_t offset) {
   return static_cast<const T*>(x.data) + problem * x.problem + offset;

@@ -121,6 +121,19 @@ HWY_INLINE void FromFloat(float x, hwy::float16_t* to) {
   *to = hwy::F16FromF32(x);
 }
 
+// Calls fn with a null pointer of the dtype's type: f32, bf16 or f16.
+template <class Fn>
+HWY_INLINE void WithType(DType dtype, const Fn& fn) {
+  switch (dtype) {
+    case DType::kF32:
+      return fn(static_cast<float*>(nullptr));
+    case DType::kBF16:
+      return fn(static_cast<hwy::bfloat16_t*>(nullptr));
+    default:
+      return fn(static_cast<hwy::float16_t*>(nullptr));
+  }
+}
+
 // to[0 .. n) = from[0 .. n) as float; to[n .. padded) = 0.
 template <class T>
 HWY_INLINE void ReadRow(const T* from, size_t n, size_t padded, float* to) {

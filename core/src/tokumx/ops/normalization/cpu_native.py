@@ -92,8 +92,8 @@ def backward(
         rows.of(outputs["mean"]) if "mean" in outputs else None,
         has_bias="bias" in arrays,
     )
-    gradients = {"x": rows.back(dx), "residual": rows.back(dx)}
-    gradients |= {"scale": d_scale, "bias": d_bias}
+    d_rows = rows.back(dx)
+    gradients = {"x": d_rows, "residual": d_rows, "scale": d_scale, "bias": d_bias}
     return {n: gradients[n] for n in arrays}
 
 

@@ -9,6 +9,7 @@ B problems (1, or more under vmap), G x T rows of D numbers.
 
 from collections.abc import Sequence
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -46,10 +47,7 @@ def search_space(
 
 def forward(arrays: Arrays, call: CallSpec, config: Config) -> Outputs:
     del config
-    x = arrays["x"]
-    outputs = {}
-    if "residual" in arrays:
-        x = outputs["total"] = x + arrays["residual"]
+    x, outputs = summed(arrays)
     wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
     if call.option("is_centered"):
         mean = wide.mean(-1, keepdims=True)
@@ -62,3 +60,12 @@ def forward(arrays: Arrays, call: CallSpec, config: Config) -> Outputs:
     if "bias" in arrays:
         out = out + arrays["bias"][:, None, None]
     return outputs | {"out": out.astype(x.dtype), "rstd": rstd[..., 0]}
+
+
+def summed(arrays: Arrays) -> tuple[jax.Array, Outputs]:
+    """The rows to normalize; also as the output `total` if they are a sum."""
+    if "residual" not in arrays:
+        return arrays["x"], {}
+    # XLA may use the f32 sum before it is rounded; behind the barrier it cannot.
+    total = lax.optimization_barrier(arrays["x"] + arrays["residual"])
+    return total, {"total": total}

@@ -12,50 +12,34 @@ uses its fast kernels. Backward, with c = s - m, ct the cotangent of `out` and g
 Memory: p, f32.
 """
 
-from collections.abc import Sequence
-
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from tokumx.contract import (
-    Arrays,
-    CallSpec,
-    DeviceSpec,
-    Direction,
-    NoConfig,
-    Outputs,
+from tokumx.contract import Arrays, CallSpec, Outputs
+from tokumx.ops.normalization.reference import (
+    LOCAL,
+    Config,
+    heuristic_config,
+    search_space,
+    summed,
+    unsupported,
 )
 
-Config = NoConfig
-LOCAL = False
-
-
-def unsupported(call: CallSpec, device: DeviceSpec) -> str | None:
-    del call, device
-    return None
-
-
-def heuristic_config(
-    call: CallSpec, device: DeviceSpec, direction: Direction
-) -> Config:
-    del call, device, direction
-    return Config()
-
-
-def search_space(
-    call: CallSpec, device: DeviceSpec, direction: Direction
-) -> Sequence[Config]:
-    del call, device, direction
-    return [Config()]
+__all__ = [
+    "LOCAL",
+    "Config",
+    "backward",
+    "forward",
+    "heuristic_config",
+    "search_space",
+    "unsupported",
+]
 
 
 def forward(arrays: Arrays, call: CallSpec, config: Config) -> Outputs:
     del config
-    x = arrays["x"]
-    outputs = {}
-    if "residual" in arrays:
-        x = outputs["total"] = x + arrays["residual"]
+    x, outputs = summed(arrays)
     wide = _widened(x)
     if call.option("is_centered"):
         outputs["mean"] = wide.mean(-1)
@@ -95,9 +79,9 @@ def backward(
     dx = dx.astype(arrays["x"].dtype)
     gradients = {"x": dx, "residual": dx}
     if scale is not None:
-        gradients["scale"] = _column_sums(rstd, p, scale)
+        gradients["scale"] = _column_sums(rstd[..., None] * p, scale)
     if "bias" in arrays:
-        gradients["bias"] = _column_sums(jnp.ones_like(rstd), ct, arrays["bias"])
+        gradients["bias"] = _column_sums(ct, arrays["bias"])
     return gradients
 
 
@@ -116,12 +100,9 @@ def _row_means(rows: jax.Array, weights: jax.Array | None) -> jax.Array:
     return sums / rows.shape[-1]
 
 
-def _column_sums(factors: jax.Array, rows: jax.Array, like: jax.Array) -> jax.Array:
-    """The sum over the rows of factors times rows, [B or 1, D] as `like`.
+def _column_sums(rows: jax.Array, like: jax.Array) -> jax.Array:
+    """The sum over the rows, [B or 1, D] as `like`.
 
     Not a product: XLA's adds up thousands of rows one by one in f32.
     """
-    products = factors[..., None] * rows
-    if like.shape[0] == 1:
-        return products.sum((0, 1, 2))[None]
-    return products.sum((1, 2))
+    return rows.sum((0, 1, 2))[None] if like.shape[0] == 1 else rows.sum((1, 2))
