@@ -1,5 +1,7 @@
 """Set-up before jax is imported: eight host devices, and the CPU only."""
 
+import gc
+import itertools
 import os
 
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -10,9 +12,24 @@ os.environ["XLA_FLAGS"] = (
 os.environ.pop("TOKUMX_TUNED", None)
 os.environ["TOKUMX_CACHE_DIR"] = "/nonexistent/tokumx-tests"
 
+import jax
 import pytest
 
 from tokumx import native
+
+_TESTS_BETWEEN_CLEARINGS = 50
+_finished = itertools.count(1)
+
+
+def pytest_runtest_teardown(nextitem):
+    """Drops compiled programs now and then.
+
+    Each keeps some memory mappings, and the kernel gives a process no more than
+    65,530: after that the next compilation ends in a segmentation fault.
+    """
+    if next(_finished) % _TESTS_BETWEEN_CLEARINGS == 0 and nextitem is not None:
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture

@@ -24,6 +24,14 @@ from tokumx.ops.moe_routing import (
 from tokumx.ops.normalization import layer_norm, rms_norm
 from tokumx.ops.ragged_dot import ragged_contracting_dot, ragged_dot
 from tokumx.ops.ragged_paged_attention import ragged_paged_attention
+from tokumx.ops.rotary_embedding import (
+    LinearScaling,
+    Llama3Scaling,
+    RotaryTables,
+    YarnScaling,
+    rotary_embedding,
+    rotary_tables,
+)
 from tokumx.tuning import TuneSettings, TuningResult, autotune
 
 __all__ = [
@@ -32,14 +40,18 @@ __all__ = [
     "Configs",
     "DeviceSpec",
     "Explanation",
+    "LinearScaling",
+    "Llama3Scaling",
     "MoeAux",
     "Permutation",
     "Permuted",
+    "RotaryTables",
     "Routing",
     "TuneSettings",
     "TuningFileWarning",
     "TuningResult",
     "UnsupportedError",
+    "YarnScaling",
     "autotune",
     "debug_checks",
     "dot_product_attention",
@@ -56,6 +68,8 @@ __all__ = [
     "ragged_dot",
     "ragged_paged_attention",
     "rms_norm",
+    "rotary_embedding",
+    "rotary_tables",
     "router_z_loss",
     "top_k_routing",
     "use_device",

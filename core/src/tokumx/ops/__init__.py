@@ -22,6 +22,7 @@ from tokumx.ops.ragged_dot.ragged_dot import RAGGED_DOT
 from tokumx.ops.ragged_paged_attention.ragged_paged_attention import (
     RAGGED_PAGED_ATTENTION,
 )
+from tokumx.ops.rotary_embedding.rotary_embedding import ROTARY_EMBEDDING
 
 OPS: dict[str, OpSpec] = {
     op.name: op
@@ -39,6 +40,7 @@ OPS: dict[str, OpSpec] = {
         RAGGED_PAGED_ATTENTION,
         RMS_NORM,
         RMS_NORM_RESIDUAL,
+        ROTARY_EMBEDDING,
         TOP_K_ROUTING,
     )
 }
