@@ -48,8 +48,8 @@ test-core: native ## the quick tests of core, on Python 3.12
 	$(PY312) $(PYTEST) core/tests -m "not slow"
 
 .PHONY: test-py311
-test-py311: env-py311 native ## core and adapters on Python 3.11, the oldest jax
-	$(PY311) $(PYTEST) core/tests $(ADAPTER_TESTS)
+test-py311: env-py311 native ## core and adapters on Python 3.11, the oldest jax; SLOW=1 for all
+	$(PY311) $(PYTEST) core/tests $(ADAPTER_TESTS) $(if $(SLOW),,-m "not slow")
 
 .PHONY: test-py312
 test-py312: native ## core, adapters and quick end-to-end tests on Python 3.12

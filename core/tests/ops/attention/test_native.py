@@ -107,6 +107,7 @@ FEATURES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("feature", FEATURES)
 def test_native_gradients_with_each_feature(feature, dtype):
@@ -128,6 +129,7 @@ DECODES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("t", [1, 2, 16, 40])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("case", DECODES)

@@ -25,6 +25,7 @@ def operands(distribution, dtype, t=130, s=130, n=4, k=2, h=32, d=32, batch=2):
     return [sample(distribution, i, x, dtype) for i, x in enumerate(shapes)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 def test_blocked_is_as_right_as_plain_on_every_distribution(distribution, dtype):
@@ -75,6 +76,7 @@ def test_decode_is_as_right_as_plain_on_every_distribution(distribution, dtype):
     ).raise_if_wrong()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [1, 2, 15, 16, 17, 63, 65, 257])
 @pytest.mark.parametrize("implementation", ["xla_blocked", None])
 def test_attention_odd_lengths(length, implementation):
@@ -151,6 +153,7 @@ FEATURES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("feature", FEATURES)
 def test_blocked_gradients_with_each_feature(feature, dtype):

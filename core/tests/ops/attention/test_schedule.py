@@ -40,6 +40,7 @@ def problems(draw):
     return t, s, arrays, rules, blocks
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(problems())
 def test_schedule_bounds_the_element_mask(problem):

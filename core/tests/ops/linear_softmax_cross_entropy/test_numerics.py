@@ -27,6 +27,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "distribution", "sizes", "options"), CASES)
 def test_cross_entropy_error_is_within_budget(dtype, distribution, sizes, options, how):
     tokens, d, v = sizes

@@ -44,6 +44,7 @@ def sees(local_window_size, is_causal):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("implementation", CONFIGS)
 @hypothesis.given(
     sequences=sequences(),
