@@ -131,9 +131,8 @@ class QArray:
         wide = jnp.promote_types(dtype, jnp.float32)
         values = self.unpacked().values.astype(wide)
         # [n0, n1, ...] -> [s0, n0 / s0, s1, n1 / s1, ...]
-        tiled = values.reshape(
-            [d for s, t in zip(self.scales.shape, self.tile, strict=True) for d in (s, t)]
-        )
+        pairs = zip(self.scales.shape, self.tile, strict=True)
+        tiled = values.reshape([d for pair in pairs for d in pair])
         between = tuple(range(1, 2 * self.ndim, 2))
         if self.zero_points is not None:
             zero = self._over_tiles(self.zero_points.astype(wide))

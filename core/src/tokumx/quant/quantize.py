@@ -130,7 +130,9 @@ def _checked(
         )
     given = range(x.ndim) if axis is None else axis
     given = tuple(given) if isinstance(given, Sequence | range) else (given,)
-    is_right = all(isinstance(a, int | np.integer) and -x.ndim <= a < x.ndim for a in given)
+    is_right = all(
+        isinstance(a, int | np.integer) and -x.ndim <= a < x.ndim for a in given
+    )
     axes = tuple(int(a) % x.ndim for a in given) if is_right else ()
     if not axes or len(set(axes)) < len(axes):
         raise refuse(

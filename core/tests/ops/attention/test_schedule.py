@@ -3,6 +3,7 @@
 import hypothesis.strategies as st
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from hypothesis import given, settings
 
 from tokumx.ops.attention import masks
