@@ -22,6 +22,7 @@ from tokumx.ops.moe_routing import (
     top_k_routing,
 )
 from tokumx.ops.normalization import layer_norm, rms_norm
+from tokumx.ops.quantized_matmul import quantized_matmul
 from tokumx.ops.ragged_dot import ragged_contracting_dot, ragged_dot
 from tokumx.ops.ragged_paged_attention import ragged_paged_attention
 from tokumx.ops.rotary_embedding import (
@@ -32,6 +33,7 @@ from tokumx.ops.rotary_embedding import (
     rotary_embedding,
     rotary_tables,
 )
+from tokumx.quant import QArray, quantize
 from tokumx.tuning import TuneSettings, TuningResult, autotune
 
 __all__ = [
@@ -45,6 +47,7 @@ __all__ = [
     "MoeAux",
     "Permutation",
     "Permuted",
+    "QArray",
     "RotaryTables",
     "Routing",
     "TuneSettings",
@@ -64,6 +67,8 @@ __all__ = [
     "moe",
     "moe_permute",
     "moe_unpermute",
+    "quantize",
+    "quantized_matmul",
     "ragged_contracting_dot",
     "ragged_dot",
     "ragged_paged_attention",

@@ -17,6 +17,7 @@ from tokumx.ops.normalization.normalization import (
     RMS_NORM,
     RMS_NORM_RESIDUAL,
 )
+from tokumx.ops.quantized_matmul.quantized_matmul import QUANTIZED_MATMUL
 from tokumx.ops.ragged_dot.contracting import RAGGED_CONTRACTING_DOT
 from tokumx.ops.ragged_dot.ragged_dot import RAGGED_DOT
 from tokumx.ops.ragged_paged_attention.ragged_paged_attention import (
@@ -35,6 +36,7 @@ OPS: dict[str, OpSpec] = {
         LAYER_NORM_RESIDUAL,
         MOE_PERMUTE,
         MOE_UNPERMUTE,
+        QUANTIZED_MATMUL,
         RAGGED_CONTRACTING_DOT,
         RAGGED_DOT,
         RAGGED_PAGED_ATTENTION,

@@ -135,17 +135,17 @@ class QArray:
         tiled = values.reshape([d for pair in pairs for d in pair])
         between = tuple(range(1, 2 * self.ndim, 2))
         if self.zero_points is not None:
-            zero = self._over_tiles(self.zero_points.astype(wide))
+            zero = self.zero_points_as_scales().astype(wide)
             tiled = tiled - jnp.expand_dims(zero, between)
         tiled = tiled * jnp.expand_dims(self.scales.astype(wide), between)
         return tiled.reshape(self.shape).astype(dtype)
 
-    def _over_tiles(self, zero: jax.Array) -> jax.Array:
-        """Zero points as many as scales: they may be fewer."""
-        for axis, (have, want) in enumerate(
-            zip(zero.shape, self.scales.shape, strict=True)
-        ):
-            zero = jnp.repeat(zero, want // have, axis) if have < want else zero
+    def zero_points_as_scales(self) -> jax.Array:
+        """Zero points, one for each scale; there must be some."""
+        zero = self.zero_points
+        assert zero is not None, "no zero points"
+        for axis, want in enumerate(self.scales.shape):
+            zero = jnp.repeat(zero, want // zero.shape[axis], axis)
         return zero
 
     def problem(self) -> str | None:
