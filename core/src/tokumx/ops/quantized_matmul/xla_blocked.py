@@ -22,6 +22,7 @@ from jax import lax
 from tokumx.contract import Arrays, CallSpec, DeviceSpec, Direction, Outputs
 from tokumx.contract import Config as BaseConfig
 from tokumx.ops.quantized_matmul.reference import rounded, weights_of
+from tokumx.pallas_lib.varying import filled
 from tokumx.quant import QArray
 from tokumx.quant.packing import int4_halves
 
@@ -65,9 +66,8 @@ def forward(arrays: Arrays, call: CallSpec, config: BaseConfig) -> Outputs:
 
     def one(x: jax.Array, weights: QArray) -> jax.Array:
         tiles = _Tiles(weights, config.block_k)
-        rows = x.reshape(-1, x.shape[-1])
-        out = tiles.scaled(tiles.times(rows))
-        return out.reshape(*x.shape[:-1], -1)
+        out = tiles.scaled(tiles.times(lax.collapse(x, 0, x.ndim - 1)))
+        return out.reshape(*x.shape[:-1], out.shape[-1])
 
     return {"out": _for_each_problem(one, x, weights)}
 
@@ -85,8 +85,8 @@ def backward(
 
     def one(ct: jax.Array, weights: QArray) -> jax.Array:
         tiles = _Tiles(weights, config.block_k)
-        rows = tiles.scaled(ct.reshape(-1, ct.shape[-1]))
-        return tiles.transposed_times(rows).reshape(*ct.shape[:-1], -1)
+        rows = tiles.scaled(lax.collapse(ct, 0, ct.ndim - 1))
+        return tiles.transposed_times(rows).reshape(*ct.shape[:-1], weights.shape[0])
 
     dx = _for_each_problem(one, cotangents["out"], weights)
     if arrays["x"].shape[0] < dx.shape[0]:
@@ -100,8 +100,7 @@ def _for_each_problem(
     """one(x[b], weights[b]) for all b; a size of 1 is shared."""
     first = jax.tree.map(lambda w: w[0], weights)
     if weights.shape[0] == 1:
-        flat = x.reshape(1, -1, *x.shape[2:])  # problems are rows
-        return one(flat[0], first).reshape(*x.shape[:-1], -1)
+        return one(x, first)  # problems are rows
     if x.shape[0] == 1:
         return lax.map(lambda w: one(x[0], w), weights)
     return lax.map(lambda args: one(*args), (x, weights))
@@ -139,7 +138,7 @@ class _Tiles:
                 out = out + _product(part[:, parity :: self._step], tile)
             return out
 
-        out = jnp.zeros((rows.shape[0], columns), rows.dtype)
+        out = filled((rows.shape[0], columns), 0, rows.dtype, rows)
         out = lax.fori_loop(0, self._count, lambda i, o: add(i, o, self._block), out)
         rest = self._k - self._count * self._block
         return add(self._count, out, rest) if rest else out
