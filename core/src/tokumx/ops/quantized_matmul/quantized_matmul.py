@@ -14,7 +14,7 @@ from tokumx.contract import (
     Ranking,
 )
 from tokumx.dispatch import Preference, call_op
-from tokumx.ops.quantized_matmul import reference, xla_blocked
+from tokumx.ops.quantized_matmul import cpu_native, reference, xla_blocked
 from tokumx.ops.quantized_matmul.arguments import OP, Checked
 from tokumx.ops.quantized_matmul.inputs import examples, make_arrays, options_of
 
@@ -79,6 +79,7 @@ def _rank(call: CallSpec, device: DeviceSpec) -> Ranking:
     """Measured on a CPU, see README.md."""
     del call, device
     return [
+        ("cpu_native", "weights are read in few bits, with no loop of XLA's"),
         ("xla_blocked", "weights are read in few bits, some rows at a time"),
         ("xla", "makes the weights in f32"),
     ]
@@ -98,6 +99,7 @@ QUANTIZED_MATMUL = OpSpec(
     sharded_axes={"b": "b", "g": "g", "t": "t", "n": "nm", "k": "kps"},
     differentiable=("x",),
     implementations=(
+        Implementation.of_module("cpu_native", cpu_native),
         Implementation.of_module("xla_blocked", xla_blocked),
         Implementation.of_module("xla", reference),
     ),
