@@ -76,6 +76,34 @@ bench-attention: env-py311 native ## attention against its peers; ARGS=... is pa
 bench-paged: native ## decoding over a paged cache; ARGS=... is passed on
 	$(PY312) -m tokumx.bench.paged $(ARGS)
 
+.PHONY: bench-cross-entropy
+bench-cross-entropy: env-py311 native ## the linear cross-entropy against its peers
+	TORCH_PYTHON=$(CURDIR)/$(PY311) $(PY312) -m tokumx.bench.cross_entropy $(ARGS)
+
+.PHONY: bench-glu
+bench-glu: env-py311 native ## gated linear units against their peers
+	TORCH_PYTHON=$(CURDIR)/$(PY311) $(PY312) -m tokumx.bench.gated_linear_unit $(ARGS)
+
+.PHONY: bench-moe
+bench-moe: env-py311 native ## mixture-of-experts layers against their peers
+	TORCH_PYTHON=$(CURDIR)/$(PY311) $(PY312) -m tokumx.bench.moe $(ARGS)
+
+.PHONY: bench-norm
+bench-norm: env-py311 native ## norms of rows against their peers
+	TORCH_PYTHON=$(CURDIR)/$(PY311) $(PY312) -m tokumx.bench.normalization $(ARGS)
+
+.PHONY: bench-quantized
+bench-quantized: env-py311 native ## products with quantized weights against their peers
+	TORCH_PYTHON=$(CURDIR)/$(PY311) $(PY312) -m tokumx.bench.quantized_matmul $(ARGS)
+
+.PHONY: bench-ragged-dot
+bench-ragged-dot: env-py311 native ## grouped products against their peers
+	TORCH_PYTHON=$(CURDIR)/$(PY311) $(PY312) -m tokumx.bench.ragged_dot $(ARGS)
+
+.PHONY: bench-rotary
+bench-rotary: env-py311 native ## rotary embeddings against their peers
+	TORCH_PYTHON=$(CURDIR)/$(PY311) $(PY312) -m tokumx.bench.rotary_embedding $(ARGS)
+
 .PHONY: clean
 clean: ## remove caches and build outputs, not the environments
 	rm -rf .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -18,13 +18,13 @@ class InProcess:
 
     Attributes:
       name: column of the report.
-      function: from the case's arrays to its output.
+      function: from the case's arrays to its output, or outputs of one shape.
       input_dtype: what floating inputs are cast to beforehand, untimed; None
         leaves them in the case's dtype. The output is judged in the case's.
     """
 
     name: str
-    function: Callable[[Arrays], jax.Array]
+    function: Callable[[Arrays], Any]
     input_dtype: str | None = None
 
 
@@ -83,7 +83,7 @@ class Case:
     options: Mapping[str, Any]
     works: tuple[Work, ...]
     make_arrays: Callable[[], Arrays]
-    reference: Callable[[Arrays], jax.Array]
+    reference: Callable[[Arrays], Any]
     contestants: Callable[[], Sequence[Contestant]]
     differentiable: tuple[str, ...]
     flops: Mapping[Work, int]

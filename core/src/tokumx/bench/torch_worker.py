@@ -103,6 +103,43 @@ def cross_entropy(arrays, options):
     return torch.nn.functional.cross_entropy(logits, arrays["labels"].long())
 
 
+def norm(arrays, options):
+    """rms_norm or layer_norm, after the residual sum if there is one."""
+    x = arrays["x"]
+    if "residual" in arrays:
+        x = x + arrays["residual"]
+    bias = (arrays["bias"],) if "bias" in arrays else ()
+    function = getattr(torch.nn.functional, options["op"])
+    out = function(x, x.shape[-1:], arrays["scale"], *bias, eps=options["eps"])
+    return (out, x) if "residual" in arrays else out
+
+
+def rotary_embedding(arrays, options):
+    """As Llama's model code has it: halves, or pairs that lie side by side."""
+    heads = arrays["x"]
+    cos, sin = (arrays[n][:, :, None] for n in ("cos", "sin"))
+    turning, rest = heads.split(
+        [2 * cos.shape[-1], heads.shape[-1] - 2 * cos.shape[-1]], -1
+    )
+    if options["interleaved"]:
+        first, second = turning[..., ::2], turning[..., 1::2]
+        both = (first * cos - second * sin, second * cos + first * sin)
+        turned = torch.stack(both, -1).flatten(-2)
+    else:
+        first, second = turning.chunk(2, -1)
+        rotated = torch.cat([-second, first], -1)
+        turned = turning * torch.cat([cos, cos], -1) + rotated * torch.cat(
+            [sin, sin], -1
+        )
+    return torch.cat([turned.to(heads.dtype), rest], -1) if rest.shape[-1] else turned
+
+
+def matmul(arrays, options):
+    """With the weights as they were before they were quantized to bits."""
+    del options
+    return arrays["x"] @ arrays["weights"]
+
+
 def _gated(gate, up, activation):
     if activation == "swiglu_oai":
         gate, up = gate.clamp(max=7.0), up.clamp(-7.0, 7.0)
@@ -135,8 +172,13 @@ OPERATIONS = {
     "cross_entropy_compiled": compiled(cross_entropy),
     "gated_linear_unit": gated_linear_unit,
     "gated_linear_unit_compiled": compiled(gated_linear_unit),
+    "matmul": matmul,
     "moe": moe,
+    "norm": norm,
+    "norm_compiled": compiled(norm),
     "ragged_dot": ragged_dot,
+    "rotary_embedding": rotary_embedding,
+    "rotary_embedding_compiled": compiled(rotary_embedding),
 }
 
 
@@ -155,10 +197,11 @@ class Worker:
         return {}
 
     def results(self, request):
-        names = ["out"]
-        if request["work"] == "forward_backward":
-            names += [f"d_{n}" for n in self.differentiable]
-        arrays = dict(zip(names, self._step(request["work"])(), strict=True))
+        found = self._step(request["work"])()
+        grads = self.differentiable if request["work"] == "forward_backward" else []
+        names = [f"out{i or ''}" for i in range(len(found) - len(grads))]
+        names += [f"d_{n}" for n in grads]
+        arrays = dict(zip(names, found, strict=True))
         folder = request["folder"]
         files = {n: os.path.join(folder, f"result_{n}.npy") for n in arrays}
         for name, x in arrays.items():
@@ -180,13 +223,19 @@ class Worker:
 
     def _forward(self):
         with torch.inference_mode():
-            return (self.operation(self.arrays, self.options),)
+            return _several(self.operation(self.arrays, self.options))
 
     def _forward_backward(self):
         leaves = [self.arrays[n].detach().requires_grad_() for n in self.differentiable]
         given = dict(zip(self.differentiable, leaves, strict=True))
-        out = self.operation({**self.arrays, **given}, self.options)
-        return (out.detach(), *torch.autograd.grad(out, leaves, self.cotangent))
+        out = _several(self.operation({**self.arrays, **given}, self.options))
+        cotangents = [self.cotangent] * len(out)
+        gradients = torch.autograd.grad(out, leaves, cotangents)
+        return (*(x.detach() for x in out), *gradients)
+
+
+def _several(out):
+    return out if isinstance(out, tuple) else (out,)
 
 
 def _read(path, dtype):
