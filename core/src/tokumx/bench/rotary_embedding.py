@@ -1,6 +1,7 @@
 """`python -m tokumx.bench.rotary_embedding`: turning heads by their positions."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +31,7 @@ _REMARKS = (
 
 def tokumx_rotary(
     arrays: Arrays, interleaved: bool, implementation: str | None = None
-) -> jax.Array:
+) -> Any:
     return rotary_embedding(
         arrays["x"],
         tables=(arrays["cos"], arrays["sin"]),

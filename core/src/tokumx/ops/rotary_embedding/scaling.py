@@ -15,7 +15,7 @@ OP = "rotary_embedding"
 
 def base_frequencies(rotary_dim: int, theta: float) -> np.ndarray:
     """theta ** (-2i / R): [R / 2], f64."""
-    return theta ** (-np.arange(0, rotary_dim, 2, np.float64) / rotary_dim)
+    return theta ** (-np.arange(0, rotary_dim, 2, dtype=np.float64) / rotary_dim)
 
 
 @dataclass(frozen=True, slots=True)
