@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tokumx
+from tokumx import native
 from tokumx.numerics import DISTRIBUTIONS, check, sample
 from tokumx.quant import QTYPES
 
@@ -122,3 +123,37 @@ def test_quantized_weights_are_constants(implementation):
     np.testing.assert_array_equal(
         jax.grad(loss)(weights.scales), np.zeros_like(weights.scales)
     )
+
+
+@pytest.mark.parametrize("name", native.library().instruction_sets
+                         if native.library() else ["none"])  # fmt: skip
+@pytest.mark.parametrize("rows", [1, 3, 50])
+@pytest.mark.parametrize("kind", ["int8-zero", "int4-zero", "e4m3", "e5m2-groups"])
+def test_native_quantized_matmul_on_every_instruction_set(
+    kind, rows, name, skip_unless_native
+):
+    skip_unless_native()
+    with native.use_instruction_set(name):
+        x = sample("normal", 0, (rows, 96), "float32")
+        checked(x, weights_of(kind, n=77), implementation="cpu_native")
+
+
+@pytest.mark.parametrize("rows", [1, 50])
+def test_native_quantized_matmul_has_the_same_digits_with_any_number_of_threads(
+    rows, skip_unless_native, monkeypatch
+):
+    skip_unless_native()
+    x, weights = sample("normal", 0, (rows, 96)), weights_of("int4", n=900)
+
+    def both():
+        run = functools.partial(
+            tokumx.quantized_matmul, weights=weights, implementation="cpu_native"
+        )
+        out, pull_back = jax.vjp(jax.jit(lambda x: run(x)), x)
+        return out, *pull_back(out)
+
+    several = both()
+    jax.clear_caches()
+    monkeypatch.setattr("tokumx.native.quantized_dot.threads", lambda: 1)
+    for one, other in zip(both(), several, strict=True):
+        np.testing.assert_array_equal(one, other)
