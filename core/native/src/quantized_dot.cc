@@ -6,7 +6,7 @@
 //   for each segment of K:  part = x[:, segment] (values - zero)[segment]
 //                           out += part * scale
 //
-// Many rows bring a block of the matrix back to float, [512 x 256] in the L2 cache,
+// Many rows bring a block of the matrix back to float, [504 x 256] in the L2 cache,
 // and multiply all rows with it.
 
 #include "quantized_dot.h"
@@ -26,11 +26,16 @@
 #define TOKUMX_QUANTIZED_DOT_TILES_
 namespace tokumx {
 
-constexpr size_t kBlockDepth = 512;    // of a block of the matrix
+// Of a block of the matrix: panels of so many rows do not lie a power of two apart,
+// where they would share the lines of a cache.
+constexpr size_t kBlockDepth = 504;
 constexpr size_t kBlockWidth = 256;    // columns of the result of a task
 constexpr size_t kBlockRows = 48;      // a multiple of every micro kernel's rows
-constexpr size_t kFewRows = 4;         // read the matrix in its bits
+constexpr size_t kMostFewRows = 32;    // read the matrix in its bits,
+constexpr size_t kFewRows = 8;         // so many at a time
 constexpr size_t kFewWidth = 2048;     // columns of a task of few rows, at most
+constexpr size_t kFewSums = 8192;      // of a task: half of a small L1 cache
+constexpr size_t kMostOfGroup = 512;   // columns of a block, or rows of its transpose
 constexpr size_t kUnroll = 8;          // rows of the matrix that share a pass
 
 // Scratch of one thread: for few rows, or for many.
@@ -55,7 +60,7 @@ struct QuantizedLocal {
     panels = many.Floats(kBlockDepth * kBlockWidth);
     block = many.Floats(kBlockRows * kBlockDepth);
     acc = many.Floats(kBlockRows * kBlockWidth);
-    line = many.Floats(kBlockDepth + kBlockWidth);
+    line = many.Floats(kMostOfGroup);
     bytes = std::max(few.used(), many.used());
   }
 };
@@ -81,10 +86,21 @@ struct TwoInAByte {
   static HWY_INLINE void Load(const uint8_t* from, VF* to) {
     const hn::Rebind<uint8_t, F32> bytes;
     const VI bits = hn::PromoteTo(I32(), hn::LoadU(bytes, from));
+#if HWY_MAX_BYTES == 64
+    // A register holds all sixteen numbers. The look-up reads four bits of an index.
+    HWY_ALIGN static constexpr float kNumber[16] = {
+        0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1};
+    const VF table = hn::Load(F32(), kNumber);
+    const VI high = hn::ShiftRight<4>(bits);
+    const VI low = HWY_IS_DEBUG_BUILD ? hn::And(bits, hn::Set(I32(), 15)) : bits;
+    to[0] = hn::TableLookupLanes(table, hn::IndicesFromVec(F32(), low));
+    to[1] = hn::TableLookupLanes(table, hn::IndicesFromVec(F32(), high));
+#else
     const VI low = hn::ShiftRight<28>(hn::ShiftLeft<28>(bits));
     const VI high = hn::ShiftRight<28>(hn::ShiftLeft<24>(bits));
     to[0] = hn::ConvertTo(F32(), low);
     to[1] = hn::ConvertTo(F32(), high);
+#endif
   }
 };
 
@@ -152,7 +168,7 @@ HWY_INLINE void ReadLine(const Matrix& m, size_t k, size_t first, size_t n,
   const uint8_t* from = m.values + k / Kind::kNumbers * m.w.columns + first;
   const size_t which = k % Kind::kNumbers;
   for (size_t j = 0; j < n; j += lanes) {
-    VF v[2];
+    VF v[Kind::kNumbers];
     LoadSome<Kind>(from + j, n - j, v);
     VF number = v[which];
     if (zero != nullptr) number = hn::Sub(number, hn::LoadU(d, zero + j));
@@ -337,14 +353,15 @@ void ReadX(const QuantizedDot& c, size_t problem, size_t row, size_t rows,
   });
 }
 
+// Rows [row, row + rows), at most R.
 template <size_t R>
-HWY_INLINE void FewRows(const QuantizedDot& c, const QuantizedTask& task,
-                        const QuantizedLocal& local) {
+HWY_INLINE void FewRows(const QuantizedDot& c, const QuantizedTask& task, size_t row,
+                        size_t rows, const QuantizedLocal& local) {
   if constexpr (R > 0) {
-    if (c.rows != R) return FewRows<R - 1>(c, task, local);
+    if (rows != R) return FewRows<R - 1>(c, task, row, rows, local);
     const Sizes sizes(c);
-    ReadX(c, task.problem, 0, R, 0, sizes.inner, local.rows, local.row_stride);
-    float* out = c.out + task.problem * R * sizes.result + task.column;
+    ReadX(c, task.problem, row, R, 0, sizes.inner, local.rows, local.row_stride);
+    float* out = c.out + (task.problem * c.rows + row) * sizes.result + task.column;
     const Matrix m(c.w, task.problem);
     WithKind(c.w.kind, [&](auto kind) {
       using Kind = decltype(kind);
@@ -359,44 +376,75 @@ HWY_INLINE void FewRows(const QuantizedDot& c, const QuantizedTask& task,
   }
 }
 
+// Zero points and scales of the group that a row of the matrix is in, for `n`
+// columns from `first` on; `buffer` has room for twice as many.
+struct GroupOfRow {
+  const Matrix& m;
+  size_t first, n;
+  float* buffer;
+  size_t current;
+
+  const float* scale() const { return buffer; }
+  const float* zero() const { return m.zero_points ? buffer + kMostOfGroup : nullptr; }
+
+  HWY_INLINE void MoveTo(size_t k) {
+    const size_t group = k / m.group_size;
+    if (group == current) return;
+    current = group;
+    ReadOfGroup(m.w, m.scales, group, first, n, buffer);
+    if (m.zero_points == nullptr) return;
+    ReadOfGroup(m.w, m.zero_points, group, first, n, buffer + kMostOfGroup);
+  }
+};
+
+// Rows [k0, k0 + depth) of the matrix, columns [n0, n0 + n), as panels.
+template <class Kind>
+HWY_INLINE void PackMatrixRows(const Matrix& m, size_t k0, size_t depth, size_t n0,
+                               size_t n, GroupOfRow& group, float* panels) {
+  const F32 d;
+  const size_t lanes = hn::Lanes(d), width = PanelWidth();
+  const size_t padded = RoundUp(n, width);
+  for (size_t k = 0; k < depth; k += Kind::kNumbers) {
+    group.MoveTo(k0 + k);
+    const float *zero = group.zero(), *scale = group.scale();
+    const uint8_t* from = m.values + (k0 + k) / Kind::kNumbers * m.w.columns + n0;
+    for (size_t j = 0; j < padded; j += lanes) {
+      float* to = panels + j / width * depth * width + k * width + j % width;
+      VF v[Kind::kNumbers];
+      if (j < n) {
+        LoadSome<Kind>(from + j, n - j, v);
+      } else {
+        for (VF& x : v) x = hn::Zero(d);
+      }
+      for (size_t u = 0; u < Kind::kNumbers; ++u) {
+        if (j < n && zero != nullptr) v[u] = hn::Sub(v[u], hn::LoadU(d, zero + j));
+        if (j < n) v[u] = hn::Mul(v[u], hn::LoadU(d, scale + j));
+        hn::StoreU(v[u], d, to + u * width);
+      }
+    }
+  }
+}
+
 // The matrix [depth, columns] of panels, from w[k ..][n ..] or its transpose.
 void PackBlock(const QuantizedDot& c, const Matrix& m, size_t first, size_t depth,
                const QuantizedTask& task, const QuantizedLocal& local) {
-  const size_t width = PanelWidth();
-  const size_t padded = RoundUp(task.columns, width);
   const size_t k0 = c.is_transposed ? task.column : first;
   const size_t n0 = c.is_transposed ? first : task.column;
   const size_t n = c.is_transposed ? depth : task.columns;
-  // Of the current group; `acc` is not in use while packing.
-  float *zero = nullptr, *scale = local.acc;
-  size_t current = m.w.groups;
+  // `acc` is not in use while packing.
+  GroupOfRow group{m, n0, n, local.acc, m.w.groups};
   WithKind(c.w.kind, [&](auto kind) {
     using Kind = decltype(kind);
+    if (!c.is_transposed) {
+      return PackMatrixRows<Kind>(m, k0, depth, n0, n, group, local.panels);
+    }
     const auto line = [&](size_t i) {
-      const size_t group = (k0 + i) / m.group_size;
-      if (group != current) {
-        current = group;
-        ReadOfGroup(m.w, m.scales, group, n0, n, scale);
-        if (m.zero_points != nullptr) {
-          zero = local.acc + kBlockDepth + kBlockWidth;
-          ReadOfGroup(m.w, m.zero_points, group, n0, n, zero);
-        }
-      }
-      ReadLine<Kind>(m, k0 + i, n0, n, zero, scale, local.line);
+      group.MoveTo(k0 + i);
+      ReadLine<Kind>(m, k0 + i, n0, n, group.zero(), group.scale(), local.line);
       return static_cast<const float*>(local.line);
     };
-    if (c.is_transposed) {
-      return PackTransposed(task.columns, padded, depth, line, local.panels);
-    }
-    for (size_t k = 0; k < depth; ++k) {
-      const float* from = line(k);
-      float* at = local.panels + k * width;
-      for (size_t j = 0; j < padded; j += width, at += depth * width) {
-        const size_t count = std::min(width, task.columns - j);
-        std::memcpy(at, from + j, count * sizeof(float));
-        std::fill_n(at + count, width - count, 0.0f);
-      }
-    }
+    PackTransposed(task.columns, RoundUp(task.columns, PanelWidth()), depth, line,
+                   local.panels);
   });
 }
 
@@ -439,10 +487,12 @@ size_t LocalBytes(const QuantizedDot& c) {
 
 void Dot(const QuantizedDot& c, Workers& workers, void* scratch) {
   const Sizes sizes(c);
-  const bool is_few = c.rows <= kFewRows;
+  const bool is_few = c.rows <= kMostFewRows;
   const size_t share =
       RoundUp(CeilDiv(sizes.result, 2 * workers.Count()), size_t{64});
-  const size_t width = std::min(share, is_few ? kFewWidth : kBlockWidth);
+  const size_t few_width = std::min(kFewSums / std::min(c.rows, kFewRows), kFewWidth);
+  const size_t width =
+      std::min(share, is_few ? RoundUp(few_width, size_t{64}) : kBlockWidth);
   const size_t chunks = CeilDiv(sizes.result, width), local_bytes = LocalBytes(c);
   ParallelFor(workers, c.problems * chunks, [&](size_t index, size_t worker) {
     const QuantizedLocal local(static_cast<char*>(scratch) + worker * local_bytes,
@@ -451,7 +501,12 @@ void Dot(const QuantizedDot& c, Workers& workers, void* scratch) {
     task.problem = index / chunks;
     task.column = index % chunks * width;
     task.columns = std::min(width, sizes.result - task.column);
-    if (is_few) return FewRows<kFewRows>(c, task, local);
+    if (is_few) {
+      for (size_t row = 0; row < c.rows; row += kFewRows) {
+        FewRows<kFewRows>(c, task, row, std::min(kFewRows, c.rows - row), local);
+      }
+      return;
+    }
     const Matrix m(c.w, task.problem);
     for (size_t first = 0; first < sizes.inner; first += kBlockDepth) {
       const size_t depth = std::min(kBlockDepth, sizes.inner - first);

@@ -157,3 +157,13 @@ def test_native_quantized_matmul_has_the_same_digits_with_any_number_of_threads(
     monkeypatch.setattr("tokumx.native.quantized_dot.threads", lambda: 1)
     for one, other in zip(both(), several, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(("rows", "takes"), [(1, "cpu_native"), (512, "xla")])
+def test_quantized_matmul_of_many_rows_makes_small_weights_whole(
+    rows, takes, skip_unless_native
+):
+    skip_unless_native()
+    weights = weights_of("int8")
+    made = tokumx.explain(tokumx.quantized_matmul, jnp.ones((rows, 96)), weights).calls
+    assert [c.decision.implementation for c in made] == [takes]

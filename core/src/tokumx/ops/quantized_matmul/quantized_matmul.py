@@ -19,6 +19,8 @@ from tokumx.ops.quantized_matmul.arguments import OP, Checked
 from tokumx.ops.quantized_matmul.inputs import examples, make_arrays, options_of
 
 ArrayLike = Any
+_MANY_ROWS = 128
+_SMALL_WEIGHTS = 2**24  # 64 MB in f32
 
 
 def quantized_matmul(
@@ -57,7 +59,8 @@ def quantized_matmul(
       ValueError: no implementation could accept these arguments.
       UnsupportedError: a named implementation cannot run this call here.
 
-    Memory: `xla` makes w in f32, the others a part of it at a time.
+    Memory: `xla` makes w in f32, the others a part of it at a time; None takes it for
+    128 rows and more of up to 64 MB of w.
     Gradients: x and bias, for activation_qtype as if x were not rounded; weights are
     constants. First order, reverse mode; `xla` whatever jax differentiates.
     """
@@ -77,12 +80,22 @@ def quantized_matmul(
 
 def _rank(call: CallSpec, device: DeviceSpec) -> Ranking:
     """Measured on a CPU, see README.md."""
-    del call, device
-    return [
-        ("cpu_native", "weights are read in few bits, with no loop of XLA's"),
-        ("xla_blocked", "weights are read in few bits, some rows at a time"),
-        ("xla", "makes the weights in f32"),
-    ]
+    native = ("cpu_native", "weights are read in few bits, with no loop of XLA's")
+    blocked = ("xla_blocked", "weights are read in few bits, some rows at a time")
+    whole = ("xla", "makes the weights in f32")
+    if device.platform == "cpu" and _is_worth_whole_weights(call):
+        return [("xla", "many rows pay for small weights in f32"), native, blocked]
+    return [native, blocked, whole]
+
+
+def _is_worth_whole_weights(call: CallSpec) -> bool:
+    """So many rows that XLA's product of whole matrices is the faster one."""
+    if not call.is_static:
+        return False
+    x, values = call["x"], call["values"]
+    rows = x.size(1) * x.size(2)
+    numbers = values.size(0) * x.size(3) * values.size(2)
+    return rows >= _MANY_ROWS and numbers <= _SMALL_WEIGHTS
 
 
 QUANTIZED_MATMUL = OpSpec(
