@@ -131,7 +131,8 @@ def rotary_embedding(arrays, options):
         turned = turning * torch.cat([cos, cos], -1) + rotated * torch.cat(
             [sin, sin], -1
         )
-    return torch.cat([turned.to(heads.dtype), rest], -1) if rest.shape[-1] else turned
+    turned = turned.to(heads.dtype)
+    return torch.cat([turned, rest], -1) if rest.shape[-1] else turned
 
 
 def matmul(arrays, options):

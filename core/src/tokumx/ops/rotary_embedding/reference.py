@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from tokumx.contract import (
     Arrays,
@@ -53,17 +54,19 @@ def forward(arrays: Arrays, call: CallSpec, config: Config) -> Outputs:
 def rotated(
     x: jax.Array, cos: jax.Array, sin: jax.Array, is_interleaved: bool
 ) -> jax.Array:
-    """x [B, T, N, H] with its first R numbers turned, rounded once."""
+    """x [B, T, N, H] with its first R numbers turned, rounded once.
+
+    Pairs are an axis of their own: XLA on a CPU writes a stack in one pass, where it
+    takes three to 25 times as long for halves side by side.
+    """
     pairs = cos.shape[-1]
-    turning, rest = x[..., : 2 * pairs], x[..., 2 * pairs :]
-    wide = turning.astype(cos.dtype)
-    if is_interleaved:
-        first, second = wide[..., ::2], wide[..., 1::2]
-    else:
-        first, second = wide[..., :pairs], wide[..., pairs:]
+    turning = x[..., : 2 * pairs]
+    axis = -1 if is_interleaved else -2
+    shape = (pairs, 2) if is_interleaved else (2, pairs)
+    wide = turning.reshape(*x.shape[:-1], *shape).astype(cos.dtype)
+    first, second = (lax.index_in_dim(wide, i, axis, keepdims=False) for i in (0, 1))
     both = (first * cos - second * sin, second * cos + first * sin)
-    if is_interleaved:
-        turned = jnp.stack(both, -1).reshape(wide.shape)
-    else:
-        turned = jnp.concatenate(both, -1)
-    return jnp.concatenate([turned.astype(x.dtype), rest], -1)
+    turned = jnp.stack(both, axis).reshape(turning.shape).astype(x.dtype)
+    if 2 * pairs == x.shape[-1]:
+        return turned
+    return x.at[..., : 2 * pairs].set(turned)
