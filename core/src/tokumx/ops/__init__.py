@@ -19,7 +19,7 @@ from tokumx.ops.normalization.normalization import (
 )
 from tokumx.ops.quantized_matmul.quantized_matmul import QUANTIZED_MATMUL
 from tokumx.ops.ragged_dot.contracting import RAGGED_CONTRACTING_DOT
-from tokumx.ops.ragged_dot.ragged_dot import RAGGED_DOT
+from tokumx.ops.ragged_dot.ragged_dot import RAGGED_DOT, RAGGED_DOT_QUANTIZED
 from tokumx.ops.ragged_paged_attention.ragged_paged_attention import (
     RAGGED_PAGED_ATTENTION,
 )
@@ -39,6 +39,7 @@ OPS: dict[str, OpSpec] = {
         QUANTIZED_MATMUL,
         RAGGED_CONTRACTING_DOT,
         RAGGED_DOT,
+        RAGGED_DOT_QUANTIZED,
         RAGGED_PAGED_ATTENTION,
         RMS_NORM,
         RMS_NORM_RESIDUAL,

@@ -144,16 +144,17 @@ class _Tiles:
         return add(self._count, out, rest) if rest else out
 
     def transposed_times(self, rows: jax.Array) -> jax.Array:
-        """rows [R, N] @ tiles^T: [R, K]."""
+        """rows [R, N] @ tiles^T: [R, K]; computed as tiles @ rows^T."""
+        across = rows.T
 
-        def columns(i: jax.Array | int, size: int) -> jax.Array:
-            parts = [_product(rows, t.T) for t in self._tile(i * self._block, size)]
-            return jnp.stack(parts, -1).reshape(rows.shape[0], size)
+        def some(i: jax.Array | int, size: int) -> jax.Array:
+            parts = [_product(t, across) for t in self._tile(i * self._block, size)]
+            return jnp.stack(parts, 1).reshape(size, rows.shape[0])
 
-        found = lax.map(lambda i: columns(i, self._block), jnp.arange(self._count))
-        out = jnp.moveaxis(found, 0, 1).reshape(rows.shape[0], -1)
+        found = lax.map(lambda i: some(i, self._block), jnp.arange(self._count))
+        out = lax.collapse(found, 0, 2)
         rest = self._k - self._count * self._block
-        return jnp.concatenate([out, columns(self._count, rest)], 1) if rest else out
+        return (jnp.concatenate([out, some(self._count, rest)]) if rest else out).T
 
     def _tile(self, start: jax.Array | int, size: int) -> list[jax.Array]:
         """Rows [start, start + size): all of them, or the even and the odd ones."""

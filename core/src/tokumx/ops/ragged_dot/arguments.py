@@ -15,6 +15,7 @@ import numpy as np
 
 from tokumx.contract import ArraySpec
 from tokumx.debug import check_values
+from tokumx.quant import QArray
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 
@@ -24,14 +25,16 @@ class Checked:
 
     Args:
       op: name of the public function.
-      lhs, rhs: floating arrays.
+      lhs, rhs: floating arrays; rhs may be a shape alone.
       shapes: how the two must look, e.g. "lhs must be [M, K] and rhs [G, K, N]".
       rank: of rhs.
     """
 
     def __init__(self, op: str, lhs: Any, rhs: Any, shapes: str, rank: int):
         self._op = op
-        self.lhs, self.rhs = jnp.asarray(lhs), jnp.asarray(rhs)
+        self.lhs = jnp.asarray(lhs)
+        is_shape = isinstance(rhs, jax.ShapeDtypeStruct)
+        self.rhs = rhs if is_shape else jnp.asarray(rhs)
         self._names = f"lhs={ArraySpec.of(self.lhs)} rhs={ArraySpec.of(self.rhs)}"
         if (self.lhs.ndim, self.rhs.ndim) != (2, rank):
             raise self.fail(shapes, self._names, "Use jax.vmap for further axes.")
@@ -149,6 +152,51 @@ class Checked:
                 "Cast the result.",
             )
         return name
+
+
+def quantized(rhs: Any) -> QArray | None:
+    """The matrices as a QArray [G, K, N], or None if they are an array.
+
+    Raises:
+      ValueError: they are quantized in a way that ragged_dot does not take.
+    """
+    if not isinstance(rhs, QArray) and not hasattr(rhs, "qvalue"):
+        return None
+    try:
+        weights = QArray.of(rhs)
+    except ValueError as error:
+        raise ValueError(f"ragged_dot: rhs: {error}") from error
+    problem = weights.problem()
+    if problem is not None:
+        advice = "Make one with tokumx.quantize."
+        raise ValueError(f"ragged_dot: rhs: {problem}. {advice}")
+    if weights.ndim != 3:
+        raise ValueError(
+            f"ragged_dot: quantized rhs must be [G, K, N]; got {list(weights.shape)}. "
+            "Use jax.vmap for further axes."
+        )
+    if weights.scales.shape[2] not in (1, weights.shape[2]):
+        raise ValueError(
+            "ragged_dot: columns of rhs must share one scale, or each have their own; "
+            f"got rhs={list(weights.shape)} ({weights.qtype}) "
+            f"scales={ArraySpec.of(weights.scales)}. Groups are along K: "
+            "tokumx.quantize(w, axis=1, group_size=...)."
+        )
+    return weights if weights.packed_axis in (None, -2) else weights.unpacked()
+
+
+def quantized_arrays(weights: QArray, lhs: jax.Array) -> dict[str, jax.Array]:
+    """values [G, K or K / 2, N], scales and zero points [G, S, 1 or N] by name."""
+    wide = jnp.promote_types(lhs.dtype, jnp.float32)
+    count = weights.shape[0]
+
+    def each(x: jax.Array) -> jax.Array:
+        return jnp.repeat(x, count // x.shape[0], 0)
+
+    arrays = {"values": weights.values, "scales": each(weights.scales.astype(wide))}
+    if weights.zero_points is not None:
+        arrays["zero_points"] = each(weights.zero_points_as_scales())
+    return arrays
 
 
 def as_one_problem(arrays: dict[str, jax.Array]) -> dict[str, jax.Array]:

@@ -16,6 +16,17 @@ def dot_examples(dtype: str) -> list[CallSpec]:
     return [_call("ragged_dot", dtype, (_G, _K, _N))]
 
 
+def quantized_examples(dtype: str) -> list[CallSpec]:
+    """The same with int8 weights, a scale for each column."""
+    wide = jnp.promote_types(dtype, jnp.float32)
+    plain = _call("ragged_dot_quantized", dtype, (_G, _K, _N))
+    arrays: dict[str, Any] = {n: plain[n].to_jax() for n in plain if n != "rhs"}
+    arrays["values"] = jax.ShapeDtypeStruct((1, _G, _K, _N), jnp.int8)
+    arrays["scales"] = jax.ShapeDtypeStruct((1, _G, 1, _N), wide)
+    options = {"out_dtype": dtype, "qtype": "int8", "is_packed": False}
+    return [CallSpec.of("ragged_dot_quantized", arrays, options)]
+
+
 def contracting_examples(dtype: str) -> list[CallSpec]:
     return [_call("ragged_contracting_dot", dtype, (_M, _N))]
 
@@ -43,8 +54,13 @@ def make_arrays(call: CallSpec, seed: int) -> dict[str, jax.Array]:
             values = np.arange(shape[1])[None]
         elif name == "bias_owner":
             values = (np.arange(shape[1]) == 0)[None]
+        elif name == "values":
+            values = rng.integers(0, 100, shape)
+        elif name == "zero_points":
+            values = np.zeros(shape)
         else:
             values = rng.standard_normal(shape, np.float32)
+            values = abs(values) / 64 if name == "scales" else values
         arrays[name] = jnp.asarray(values, spec.dtype)
     return arrays
 

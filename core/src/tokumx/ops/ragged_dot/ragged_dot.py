@@ -6,6 +6,7 @@ M rows, K and N widths, G groups here, E groups of all devices.
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from tokumx.contract import (
     CallSpec,
@@ -16,10 +17,26 @@ from tokumx.contract import (
     OpSpec,
     Ranking,
 )
+from tokumx.contract.call_spec import OptionValue
 from tokumx.dispatch import Preference, call_op
-from tokumx.ops.ragged_dot import cpu_native, reference, xla_blocked
-from tokumx.ops.ragged_dot.arguments import Checked, as_one_problem
-from tokumx.ops.ragged_dot.inputs import dot_examples, make_arrays
+from tokumx.ops.ragged_dot import (
+    cpu_native,
+    quantized_blocked,
+    quantized_reference,
+    reference,
+    xla_blocked,
+)
+from tokumx.ops.ragged_dot.arguments import (
+    Checked,
+    as_one_problem,
+    quantized,
+    quantized_arrays,
+)
+from tokumx.ops.ragged_dot.inputs import (
+    dot_examples,
+    make_arrays,
+    quantized_examples,
+)
 
 ArrayLike = Any
 
@@ -44,7 +61,8 @@ def ragged_dot(
 
     Args:
       lhs: [M, K], rows sorted by group; f32, bf16, f16 or f64.
-      rhs: [G, K, N], in lhs.dtype.
+      rhs: [G, K, N], in lhs.dtype; or a QArray [G, K, N] (tokumx.quantize(w, axis=1),
+        or Qwix's), whose scales are for a group, a column, or rows of a column.
       group_sizes: [G] integer, >= 0, with a sum of at most M. Values are
         checked where they are numpy arrays, and everywhere under
         tokumx.debug_checks().
@@ -69,11 +87,14 @@ def ragged_dot(
 
     Memory: `cpu_native` holds a block of a matrix for each thread, `xla_blocked`
     one group's matrix and a block of rows; nothing of size G * M. Gradients: lhs,
-    rhs and bias; first order. Rows of no group get zero gradients whatever they
-    hold, and so does an empty group. Devices may split G, K and N; over G and K
-    the results are summed.
+    rhs (constant if quantized) and bias; first order. Rows of no group get zero
+    gradients whatever they hold, and so does an empty group. Devices may split G, K
+    and N; over G and K the results are summed.
     Source: Gale et al. 2022, arXiv:2211.15841 (as grouped product).
     """
+    weights = quantized(rhs)
+    if weights is not None:
+        rhs = jax.ShapeDtypeStruct(weights.shape, jnp.asarray(lhs).dtype)
     checked = Checked(
         "ragged_dot", lhs, rhs, "lhs must be [M, K] and rhs [G, K, N]", rank=3
     )
@@ -82,17 +103,22 @@ def ragged_dot(
     count = checked.rhs.shape[0]
     arrays = {
         "lhs": checked.lhs,
-        # TODO: a tokumx.quant.QArray becomes two entries here, "rhs" and its
-        # scales "b g s n", when the type is there.
-        "rhs": checked.rhs,
         "group_sizes": sizes,
         "group_ids": checked.group_ids(sizes, group_offset, count),
         **checked.bias(bias),
     }
+    options: dict[str, OptionValue]
+    options = {"out_dtype": checked.out_dtype(preferred_element_type)}
+    if weights is None:
+        arrays["rhs"] = checked.rhs
+    else:
+        arrays |= quantized_arrays(weights, checked.lhs)
+        is_packed = weights.packed_axis is not None
+        options |= {"qtype": weights.qtype, "is_packed": is_packed}
     results = call_op(
-        RAGGED_DOT,
+        RAGGED_DOT if weights is None else RAGGED_DOT_QUANTIZED,
         as_one_problem(arrays),
-        {"out_dtype": checked.out_dtype(preferred_element_type)},
+        options,
         implementation=implementation,
         config=config,
     )
@@ -109,17 +135,27 @@ def _rank(call: CallSpec, device: DeviceSpec) -> Ranking:
     ]
 
 
+def _rank_quantized(call: CallSpec, device: DeviceSpec) -> Ranking:
+    """As ragged_dot."""
+    del call, device
+    return [
+        ("xla_blocked", "brings back the matrices of groups that have rows, in turn"),
+        ("xla", "every group's product for all rows"),
+    ]
+
+
+_AXES = {
+    "lhs": "b m k",
+    "group_sizes": "b e",
+    "group_ids": "b g",
+    "bias": "b g n",
+    "bias_owner": "b k",
+    "out": "b m n",
+}
+
 RAGGED_DOT = OpSpec(
     name="ragged_dot",
-    axes={
-        "lhs": "b m k",
-        "rhs": "b g k n",
-        "group_sizes": "b e",
-        "group_ids": "b g",
-        "bias": "b g n",
-        "bias_owner": "b k",
-        "out": "b m n",
-    },
+    axes=_AXES | {"rhs": "b g k n"},
     outputs=("out",),
     graded_outputs=("out",),
     sharded_axes={"g": "g", "n": "n", "k": "k"},
@@ -132,4 +168,21 @@ RAGGED_DOT = OpSpec(
     rank=_rank,
     make_arrays=make_arrays,
     examples=dot_examples,
+)
+
+# P rows of bytes, S scales along K, W of them along N.
+RAGGED_DOT_QUANTIZED = OpSpec(
+    name="ragged_dot_quantized",
+    axes=_AXES | {"values": "b g p n", "scales": "b g s w", "zero_points": "b g s w"},
+    outputs=("out",),
+    graded_outputs=("out",),
+    sharded_axes={"g": "g", "n": "nw", "k": "kps"},
+    differentiable=("lhs", "bias"),
+    implementations=(
+        Implementation.of_module("xla_blocked", quantized_blocked),
+        Implementation.of_module("xla", quantized_reference),
+    ),
+    rank=_rank_quantized,
+    make_arrays=make_arrays,
+    examples=quantized_examples,
 )

@@ -23,6 +23,7 @@ from jax import lax
 from tokumx.contract import Arrays
 from tokumx.ops.ragged_dot.groups import Bounds, bounds_of
 from tokumx.pallas_lib.varying import filled
+from tokumx.quant import QArray
 
 Carry = TypeVar("Carry")
 DotDtype = Literal["float32", "input"]
@@ -157,7 +158,7 @@ def rows_by_matrices(
     blocks: RowBlocks,
     dot: BlockDot,
     lhs: jax.Array,
-    rhs: jax.Array,
+    rhs: jax.Array | QArray,
     bias: jax.Array | None,
     *,
     over: int,
@@ -166,13 +167,15 @@ def rows_by_matrices(
     """[B, M, .]: rows of lhs, [B, M, .], times their group's matrix, plus its bias.
 
     Args:
-      rhs: [B, G, K, N]; bias: [B, G, N], in the accumulator's dtype.
+      rhs: [B, G, K, N], or quantized; bias: [B, G, N], in the accumulator's dtype.
       over: the axis of a matrix to sum over: 0 for out = lhs @ rhs, 1 for the
         transposed matrix.
     """
 
     def one_group(i: jax.Array, out: jax.Array) -> jax.Array:
-        matrix = _matrix(blocks, rhs, order[i])
+        matrix = jax.tree.map(lambda x: _matrix(blocks, x, order[i]), rhs)
+        if isinstance(matrix, QArray):
+            matrix = matrix.dequantize(dot.accumulate)
         row = None if bias is None else _matrix(blocks, bias, order[i])
 
         def one_block(block: Block, out: jax.Array) -> jax.Array:
