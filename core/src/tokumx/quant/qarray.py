@@ -145,7 +145,8 @@ class QArray:
         zero = self.zero_points
         assert zero is not None, "no zero points"
         for axis, want in enumerate(self.scales.shape):
-            zero = jnp.repeat(zero, want // zero.shape[axis], axis)
+            times = want // zero.shape[axis]
+            zero = jnp.repeat(zero, times, axis) if times > 1 else zero
         return zero
 
     def problem(self) -> str | None:

@@ -191,7 +191,8 @@ def quantized_arrays(weights: QArray, lhs: jax.Array) -> dict[str, jax.Array]:
     count = weights.shape[0]
 
     def each(x: jax.Array) -> jax.Array:
-        return jnp.repeat(x, count // x.shape[0], 0)
+        times = count // x.shape[0]
+        return jnp.repeat(x, times, 0) if times > 1 else x
 
     arrays = {"values": weights.values, "scales": each(weights.scales.astype(wide))}
     if weights.zero_points is not None:

@@ -110,7 +110,7 @@ def ragged_dot(
     options: dict[str, OptionValue]
     options = {"out_dtype": checked.out_dtype(preferred_element_type)}
     if weights is None:
-        arrays["rhs"] = checked.rhs
+        arrays["rhs"] = jnp.asarray(rhs)
     else:
         arrays |= quantized_arrays(weights, checked.lhs)
         is_packed = weights.packed_axis is not None
